@@ -37,7 +37,7 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.client.sockets import find_served_path, has_socket_input, open_dealer_socket
+from streamd.client.sockets import UnreachableError, find_served_path, has_socket_input, open_dealer_socket
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path
@@ -329,7 +329,7 @@ class IOThread:
         self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # one daemon has no more sessions than this
         try:
             self._served_path = find_served_path(self._endpoint, ANSWER_TIMEOUT_S, self._returns.wake_descriptor)
-        except ConnectError as error:
+        except UnreachableError as error:
             self._session.handle_unreachable(error.refusal, time.monotonic())
             self._handoff.mark_daemon_away()
             return

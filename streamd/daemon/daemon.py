@@ -198,7 +198,7 @@ class Daemon:
             return self._router
         own_path = served.create_gate_folder()
         self._router = Router(own_path, PRIVATE_MODE, max_descriptors=most)
-        self._gate_keeper = GateKeeper(self._router, own_path.parent.parent, own_path)
+        self._gate_keeper = GateKeeper(self._router, own_path.parent.parent, own_path, most_gates=self._allowance.gates)
         return self._gate_keeper
 
     def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:

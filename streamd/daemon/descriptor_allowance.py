@@ -8,8 +8,11 @@ from typing import Final
 from streamd.core.text import format_count
 from streamd.errors import ConfigError
 from streamd.limits import (
+    FILES_A_GATE,
+    GATE_DESCRIPTORS,
     KNOCKS,
     LEAST_SLOTS_A_SESSION,
+    MAX_GATES,
     MAX_MONITOR_CONNECTIONS,
     MAX_SESSIONS,
     MAX_SLOTS,
@@ -33,6 +36,7 @@ class DescriptorAllowance:
     sessions: int
     slots: int
     streams: int
+    gates: int = 1
 
     @property
     def max_connection_descriptors(self) -> int:
@@ -71,7 +75,14 @@ class DescriptorAllowance:
 def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
     """Divides `limit` descriptors. Raises ConfigError when they are too few for one trainer."""
     monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
-    own = OWN_DESCRIPTORS + WORKER_DESCRIPTORS * workers + STREAM_DESCRIPTORS * streams + monitor
+    gates = min(MAX_GATES, max(1, limit // FILES_A_GATE))
+    own = (
+        OWN_DESCRIPTORS
+        + GATE_DESCRIPTORS * gates
+        + WORKER_DESCRIPTORS * workers
+        + STREAM_DESCRIPTORS * streams
+        + monitor
+    )
     left = limit - own - SPARE_DESCRIPTORS - KNOCKS
     sessions = min(MAX_SESSIONS, left // (SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION))
     if sessions < 1:
@@ -84,7 +95,7 @@ def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_m
     for_slots = left - SESSION_DESCRIPTORS * sessions
     # Reloads get descriptors only beyond the fewest slots that each session needs.
     for_reloads = min(STREAM_DESCRIPTORS * RELOADED_STREAMS, for_slots - LEAST_SLOTS_A_SESSION * sessions)
-    return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
+    return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams, gates)
 
 
 # For callers that do not limit descriptors.

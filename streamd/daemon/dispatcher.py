@@ -269,6 +269,12 @@ class Dispatcher:
         if connection := self._connections.find_by_identity(identity):
             self._on_session_unreachable(connection.session)
 
+    def on_gate_ended(self, prefix: bytes) -> None:
+        """Ends the sessions of all clients behind a gate that has ended. They subscribe again through the next one."""
+        for connection in self._connections.list_connections():
+            if connection.identity.startswith(prefix):
+                self._on_session_unreachable(connection.session)
+
     # The methods of EngineListener, which documents when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:

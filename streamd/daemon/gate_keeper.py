@@ -8,6 +8,7 @@ other users do not notice.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import secrets
@@ -50,13 +51,16 @@ class GateListener(Protocol):
     def on_client_unreachable(self, identity: bytes) -> None:
         """A client is gone or does not read, and loses what was sent to it."""
 
+    def on_gate_ended(self, prefix: bytes) -> None:
+        """All clients whose identities begin with `prefix` are gone."""
+
 
 @dataclass(slots=True)
 class _UserGate:
-    """The gate of a user, and when it may be started again after its end."""
+    """The gate of a user, and when it may be started again after its end. Each start has a number of its own."""
 
     user: int
-    number: int
+    number: int = 0
     process: GateProcess | None = None
     path: Path | None = None
     is_ready: bool = False
@@ -86,7 +90,8 @@ class GateKeeper:
         self._measure_pause_s = measure_pause_s
         self._most_gates = most_gates
         self._gates: dict[int, _UserGate] = {}  # by user
-        self._by_number: dict[int, _UserGate] = {}
+        self._by_number: dict[int, _UserGate] = {}  # those that run
+        self._numbers = itertools.count(1)
         self._door: GateProcess | None = None
         self._knocks: socket.socket | None = None
         self._listener: GateListener | None = None
@@ -185,10 +190,9 @@ class GateKeeper:
                     "session.refused",
                     f"no gate for user {user}: {self._most_gates} users have one, which is the limit",
                 )
-                self._refer_user(_UserGate(user, 0))
+                self._refer_user(_UserGate(user))
                 return
-            gate = self._gates[user] = _UserGate(user, self._choose_number())
-            self._by_number[gate.number] = gate
+            gate = self._gates[user] = _UserGate(user)
         if gate.process is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
             gate.process = GateProcess(
                 lambda kind, body: self._handle_gate_record(gate, kind, body),
@@ -199,21 +203,19 @@ class GateKeeper:
         elif gate.process is None or gate.is_ready:
             self._refer_user(gate)
 
-    def _choose_number(self) -> int:
-        return next(number for number in range(1, self._most_gates + 2) if number not in self._by_number)
-
     def _forget_idle_gate(self) -> bool:
         """Forgets a user whose gate has ended; returns whether there was one."""
         idle = next((gate for gate in self._gates.values() if gate.process is None), None)
         if idle is not None:
-            del self._gates[idle.user], self._by_number[idle.number]
+            del self._gates[idle.user]
         return idle is not None
 
     async def _run_gate(self, gate: _UserGate, process: GateProcess) -> None:
         """Runs the gate of a user until it ends."""
         began_s = time.monotonic()
         folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
-        gate.path = folder / "s"
+        gate.path, gate.number = folder / "s", next(self._numbers)
+        self._by_number[gate.number] = gate
         late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, process)
         try:
             await process.start("user", {"user": gate.user, "folder": str(folder)})
@@ -224,6 +226,9 @@ class GateKeeper:
             process.kill()
             late.cancel()
             gate.process, gate.is_ready = None, False
+            del self._by_number[gate.number]
+            if self._listener is not None:
+                self._listener.on_gate_ended(_IDENTITY.pack(_MARK, gate.number))
         ended_s = time.monotonic()
         is_sound = ended_s - began_s >= GATE_SOUND_S or ending == "exit status 0"
         gate.pause_s = 0.0 if is_sound else min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * gate.pause_s))

@@ -12,13 +12,15 @@ import sys
 from streamd.gate import door, user_gate
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
-from streamd.limits import GATE_DATA_BYTES
+from streamd.limits import GATE_DATA_BYTES, GATE_FILES
 
 
 def _limit_process() -> None:
     """Bounds what clients can make this process take, and leaves no dump of its memory."""
     resource.setrlimit(resource.RLIMIT_DATA, (GATE_DATA_BYTES, GATE_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, GATE_FILES), most))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the daemon, which drains its trainers through it
     raise_oom_score()

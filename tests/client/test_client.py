@@ -21,7 +21,7 @@ from support.forked_child import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
-from streamd.client.sockets import open_dealer_socket
+from streamd.client.sockets import find_served_path
 from streamd.core.spec import OrderId
 from streamd.errors import (
     BatchesHeldError,
@@ -75,17 +75,15 @@ def test_connect_with_a_timeout_waits_for_a_daemon_that_starts_later(
 ) -> None:
     asked = threading.Event()
 
-    def open_and_tell(*arguments: Any) -> zmq.Socket[bytes]:
-        opened = open_dealer_socket(*arguments)
+    def find_and_tell(*arguments: Any) -> Path:
         asked.set()
-        return opened
+        return find_served_path(*arguments)
 
-    monkeypatch.setattr(client, "open_dealer_socket", open_and_tell)
+    monkeypatch.setattr(client, "find_served_path", find_and_tell)
     with tempfile.TemporaryDirectory(prefix="sd") as folder, ThreadPoolExecutor() as threads:
         connecting = threads.submit(streamd.connect, f"{folder}/s", timeout=LIMIT_S)
         assert asked.wait(LIMIT_S)
-        for suffix in (".fd", ""):
-            Path(f"{folder}/s{suffix}").symlink_to(f"{endpoint.removeprefix('ipc://')}{suffix}")
+        Path(f"{folder}/s").symlink_to(endpoint.removeprefix("ipc://"))
         with connecting.result(LIMIT_S) as there:
             assert "train" in there.streams()
 

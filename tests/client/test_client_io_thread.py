@@ -58,7 +58,6 @@ class Daemon:
         self._listener.settimeout(LIMIT_S)
         self._listener.bind(f"{folder}/s.fd")
         self._listener.listen()
-        self._descriptors = f"{folder}/s.fd"
         self._sessions = 0
         self.identity = b""
         self.lifeline: socket.socket | None = None
@@ -93,7 +92,7 @@ class Daemon:
         assert isinstance(subscribe, Subscribe)
         self.close_lifeline()
         self._sessions += 1
-        self.send(Welcome(SPEC, CREDIT, "inline", self._descriptors, b"s" * 16))
+        self.send(Welcome(b"s" * 16, SPEC, CREDIT, "inline"))
         self.lifeline, _ = self._listener.accept()
         self.lifeline.settimeout(LIMIT_S)
         assert self.lifeline.recv(16) == b"s" * 16

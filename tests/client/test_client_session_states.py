@@ -164,7 +164,7 @@ class Talk(RuleBasedStateMachine):
         self.speakers.append(speaker)
         self.asked, self.here = None, speaker
         assert speaker.place == self.place, "it asks for what its loop has not taken"
-        self.say(speaker, Welcome(SPEC, CREDIT, "shared", "", b""))
+        self.say(speaker, Welcome(b"", SPEC, CREDIT, "shared"))
 
     @rule()
     def crash(self) -> None:

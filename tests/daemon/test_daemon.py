@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 def sockets(daemon: DaemonProcess) -> list[bool]:
     place = daemon.endpoint.removeprefix("ipc://")
-    return [Path(place).exists(), Path(f"{place}.fd").exists()]
+    return [Path(place).exists(), Path(f"{place}.d").exists()]
 
 
 def serves(daemon: DaemonProcess) -> bool:
@@ -210,6 +210,6 @@ def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
         return found
 
     assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
-    daemon._router.close()
+    daemon._close_endpoint()
     daemon._manager.notify_stopping("goes")
     assert notified.read_until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

@@ -56,7 +56,6 @@ def manager(stream: ServedStream, recorder: Recorder) -> SessionManager:
     return SessionManager(
         streams,
         cast("DescriptorServer", recorder),
-        "/s.fd",
         overview,
         send_to_session=recorder.send,
         send_without_session=recorder.send_without_session,
@@ -76,7 +75,7 @@ def test_an_admitted_trainer_gets_a_welcome(manager: SessionManager, recorder: R
     assert asked is not None
     assert (asked.session, asked.stream, asked.credit, recorder.said) == (1, "train", 4, [])
     manager.apply_session_action(AdmitSession(1, 3, None), 1.0)
-    assert recorder.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
+    assert recorder.said == [(1, Welcome(b"secret", stream.spec, 3, "shared", None))]
     assert recorder.expected == {1}
     connection = manager.connections.find_by_session(1)
     assert connection is not None

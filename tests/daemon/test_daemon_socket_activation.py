@@ -74,7 +74,7 @@ def test_a_network_socket_is_refused_by_its_kind() -> None:
 
 def test_the_two_sockets_of_the_endpoint_are_chosen(pair: HandedSockets, place: Path) -> None:
     assert choose_endpoint_sockets(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
-    assert choose_endpoint_sockets({}, place, Path(f"{place}.fd")) is None
+    assert choose_endpoint_sockets({}, place, Path(f"{place}.fd")) == (None, None)
 
 
 def test_sockets_of_another_endpoint_are_refused_with_both_paths(pair: HandedSockets, place: Path) -> None:
@@ -84,10 +84,11 @@ def test_sockets_of_another_endpoint_are_refused_with_both_paths(pair: HandedSoc
         choose_endpoint_sockets(pair, Path("/o/s"), Path("/o/s.fd"))
 
 
-def test_half_a_pair_is_refused(pair: HandedSockets, place: Path) -> None:
-    del pair[Path(f"{place}.fd")]
-    with pytest.raises(ConfigError, match=rf"ListenSequentialPacket={place}\.fd"):
-        choose_endpoint_sockets(pair, place, Path(f"{place}.fd"))
+def test_the_descriptor_socket_may_be_missing_and_the_endpoints_may_not(pair: HandedSockets, place: Path) -> None:
+    beside = Path(f"{place}.fd")
+    assert choose_endpoint_sockets({place: pair[place]}, place, beside) == (pair[place], None)
+    with pytest.raises(ConfigError, match=rf"hands over {beside}, .* ListenStream={place}"):
+        choose_endpoint_sockets({beside: pair[beside]}, place, beside)
 
 
 def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> None:

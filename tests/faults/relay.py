@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from streamd.ipc.endpoint import descriptor_socket_path
+
 _CHUNK_BYTES: Final = 65536
 
 
@@ -22,7 +24,10 @@ class _Wire:
 
 
 class Relay:
-    """Listens at `path` and carries every connection on to `target`, byte by byte. A context manager."""
+    """Listens at `path` and carries every connection on to `target`, byte by byte. A context manager.
+
+    The descriptor socket beside it is the target's own.
+    """
 
     def __init__(self, path: Path, target: str) -> None:
         self.endpoint = f"ipc://{path}"
@@ -30,6 +35,7 @@ class Relay:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
+        Path(descriptor_socket_path(path)).symlink_to(descriptor_socket_path(self._target))
         self._wires: list[_Wire] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()

@@ -50,7 +50,7 @@ def test_a_trainer_reconnects_at_its_position_after_a_cut(
 ) -> None:
     here, met = stage.at(tmp_path), list[int]()
     other = here.trainer("other", gated=True)
-    with Relay(wire_of(stage), stage.daemon.endpoint) as relay:
+    with Relay(wire_of(stage), stage.daemon.own_endpoint) as relay:
         cut = here.trainer("cut", endpoint=relay.endpoint, gated=True)
         with running(cut, other):
             for count in counts_of(CUTS, dice()):
@@ -72,7 +72,7 @@ HASTY: Final = shimmed(FAULT_LIMITS=json.dumps({"SILENCE_S": 0.2, "ANSWER_TIMEOU
 def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]:
     """A trainer of little patience behind a relay, standing in mid-epoch and the daemon has sent it all that it may."""
     with (
-        Relay(wire_of(stage), stage.daemon.endpoint) as relay,
+        Relay(wire_of(stage), stage.daemon.own_endpoint) as relay,
         running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
     ):
         advance([trainer], 12)
@@ -155,9 +155,9 @@ class Hostile:
 @pytest.mark.long
 @pytest.mark.fault("19", "all frames of an ended session replayed, and frames forged for another client's session")
 def test_frames_for_other_sessions_release_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
-    endpoint = stage.daemon.endpoint
+    endpoint, own = stage.daemon.endpoint, stage.daemon.own_endpoint
     victim = stage.at(tmp_path).trainer("victim", gated=True, hold=4)
-    with running(victim), Hostile(endpoint) as before, Hostile(endpoint) as now:
+    with running(victim), Hostile(own) as before, Hostile(own) as now:
         advance([victim], 6)
         with streamd.connect(endpoint) as client:
             (theirs,) = client.status().sessions

@@ -107,6 +107,6 @@ def test_a_daemon_that_dies_often_only_delays_three_trainers(
         assert not any(striker.statuses)
         assert "daemon.drain_timeout" not in stage.daemon.log.read_text()
         assert not any(uses_shm(pid) for pid in [stage.daemon.pid, *stage.daemon.workers()])
-        assert left_behind(stage.daemon) == ["s", "s.fd"]
+        assert left_behind(stage.daemon) == ["s", "s.d"]
         assert stage.daemon.terminate() == 0
         assert left_behind(stage.daemon) == []

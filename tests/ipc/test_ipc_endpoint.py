@@ -104,7 +104,7 @@ def test_a_missing_socket_is_refused_and_a_nearby_daemon_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run").mkdir()
-    for name in ("other.sock", "streamd.sock", "streamd.sock.fd", "config.yaml"):
+    for name in ("other.sock", "streamd.sock", "streamd.sock.d", "config.yaml"):
         (tmp_path / "run" / name).touch()
     near = rf"; start `streamd serve .*; did you mean ipc://{tmp_path}/run/streamd.sock\?$"
     monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "run" / "streamd.sock"])
@@ -134,11 +134,11 @@ def test_the_error_for_a_forbidden_folder_names_it_and_the_remedy(monkeypatch: p
 def test_a_socket_path_has_room_for_the_suffix_of_the_socket_beside_it(letter: str) -> None:
     longest = "ipc:///" + letter * (103 // len(letter.encode()))
     endpoint.check_endpoint(longest)
-    assert len(endpoint.descriptor_socket_path(longest).encode()) <= 107
+    assert len(endpoint.descriptor_socket_path(endpoint.socket_path(longest)).encode()) <= 107
     with pytest.raises(ConfigError, match=r"at most 104 bytes, but this one has 10\d: choose a shorter one"):
         endpoint.check_endpoint(longest + "é")
 
 
 def test_the_descriptor_socket_is_beside_the_endpoint() -> None:
     assert endpoint.socket_path("ipc:///run/a/b.sock") == Path("/run/a/b.sock")
-    assert endpoint.descriptor_socket_path("ipc:///run/a/b.sock") == "/run/a/b.sock.fd"
+    assert endpoint.descriptor_socket_path(Path("/run/a/b.sock")) == "/run/a/b.sock.fd"

@@ -93,8 +93,8 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Streams({"train": SPEC, "validation": some_spec(labels={}, normalize="unit", shuffle="none")}),
     Streams({}),
     Stats({"decode": {"rows": 3.0, "busy_s": 0.25}, "empty": {}}),
-    Welcome(SPEC, 8, "shared", "/run/streamd/descriptors", b"\x00\xff" * 8),
-    Welcome(SPEC, 8, "shared", "/run/streamd/descriptors", b"\x00\xff" * 8, Cursor(3, (), 40)),
+    Welcome(b"\x00\xff" * 8, SPEC, 8, "shared"),
+    Welcome(b"\x00\xff" * 8, SPEC, 8, "shared", Cursor(3, (), 40)),
     Refused("memory", "8 slots of 4 MiB are over 16 MiB", 2.5),
     Refused("unknown", "no stream 'x'"),
     BatchReady(1, 2, 32, 9, 1 << 20, inline=False),
@@ -152,7 +152,7 @@ def test_the_encoding_of_a_frame_is_unchanged() -> None:
     data = encode_frame(FrameHeader(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640800" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640900" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 
@@ -259,8 +259,8 @@ def test_a_foreign_frame_is_refused_and_the_message_says_why(unpack: Unpack, dat
 
 
 def test_a_frame_of_another_version_is_refused_before_it_is_parsed() -> None:
-    with pytest.raises(ProtocolError, match="version 9"):
-        decode_daemon_frame(MAGIC + b"\x09" + bytes(SIZE - 3) + b"\xc1" * 50)
+    with pytest.raises(ProtocolError, match="version 10"):
+        decode_daemon_frame(MAGIC + b"\x0a" + bytes(SIZE - 3) + b"\xc1" * 50)
 
 
 def test_a_clients_frame_over_the_limit_is_refused_before_it_is_parsed() -> None:

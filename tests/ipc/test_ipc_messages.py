@@ -31,7 +31,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "AskMonitor": (10, ()),
     "Streams": (65, ("streams",)),
     "Stats": (66, ("values",)),
-    "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor", "earlier")),
+    "Welcome": (67, ("secret", "spec", "credit", "transport", "cursor", "earlier")),
     "Refused": (68, ("why", "text", "retry_s")),
     "BatchReady": (69, ("epoch", "index", "rows", "slot", "slot_bytes", "inline", "bad")),
     "ReceiptDue": (70, ("epoch", "digest", "dropped", "supply")),

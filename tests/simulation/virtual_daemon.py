@@ -297,7 +297,7 @@ class Daemon:
         peer.most = peer.lent = credit
         self.process.after(PAIR_S, self._give_up, session)
         spec, cursor = self._data.spec, action.cursor
-        self._send(peer, Welcome(spec, credit, "shared", "lifelines", b"", cursor, action.earlier))
+        self._send(peer, Welcome(b"", spec, credit, "shared", cursor, action.earlier))
 
     def _lend(self, session: int, credit: int) -> None:
         peer = self.peers.get(session)

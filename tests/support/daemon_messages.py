@@ -23,7 +23,7 @@ HERE = FrameHeader(BOOT, NUMBER, 0)
 
 
 def welcome(credit: int = 8, spec: StreamSpec = SPEC) -> Welcome:
-    return Welcome(spec, credit, "shared", "/run/descriptors", b"s" * 16)
+    return Welcome(b"s" * 16, spec, credit, "shared")
 
 
 def ready(epoch: int, index: int) -> BatchReady:

@@ -18,6 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 from PIL import Image
 
+from streamd.client.sockets import find_served_path
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import find_unlisted_streams, write_sample_manifests
 from streamd.errors import ConfigError
@@ -87,6 +88,11 @@ class DaemonProcess:
         self._apart = environment is not None if apart is None else apart
         self._own = self._apart or environment is not None
         self._process: subprocess.Popen[bytes] | ForkedDaemon | None = None
+
+    @property
+    def own_endpoint(self) -> str:
+        """The endpoint behind the daemon's door that serves this user, for raw ZeroMQ sockets."""
+        return f"ipc://{find_served_path(self.endpoint, LIMIT_S)}"
 
     def __enter__(self) -> Self:
         try:

@@ -10,6 +10,7 @@ from support.daemon_process import wait_until
 from support.systemd_box import LIMIT_S, Service, run
 
 import streamd
+from streamd.client.sockets import find_served_path
 from streamd.core.log.events import compute_message_id
 
 pytestmark = pytest.mark.systemd
@@ -38,7 +39,7 @@ def test_an_event_is_found_by_its_id_with_its_fields(service: Service) -> None:
 def test_what_a_stranger_says_is_a_warning_and_no_field(service: Service) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as strange:
         strange.linger = 0
-        strange.connect(service.endpoint)
+        strange.connect(f"ipc://{find_served_path(service.endpoint, LIMIT_S)}")
         strange.send(b"\x1b[31mno\nPRIORITY=0\nMESSAGE_ID=0\n")
         wait_until(lambda: entries(service, "wire.malformed"), "the journal has it", LIMIT_S)
     (said,) = entries(service, "wire.malformed")

@@ -16,7 +16,7 @@ from streamd.cli.check.start_obstacles import StartObstacles, find_start_obstacl
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
 from streamd.config.schema import Config
-from streamd.daemon.router import Router
+from streamd.daemon.served_endpoint import ServedEndpoint
 from streamd.errors import ConfigError
 
 
@@ -37,11 +37,11 @@ def configure(folder: Path, **settings: object) -> Config:
     return load_config({"workers": 1, "streams": {"train": stream_config(folder)}, **settings})
 
 
-def refusal_of_router(address: str) -> str:
-    router = Router(address)
+def refusal_of_endpoint(address: str) -> str:
+    served = ServedEndpoint(address)
     with pytest.raises(ConfigError) as caught:
-        router.lock_endpoint()
-    router.close()
+        served.lock()
+    served.close()
     return str(caught.value)
 
 
@@ -59,7 +59,7 @@ def test_an_impossible_endpoint_is_trouble_in_the_words_of_serve(tmp_path: Path)
         found = find_start_obstacles(configure(tmp_path, listen=[address]))
 
         assert (found.troubles, found.refused_here) == (
-            [refusal_of_router(address).replace("/file/below;", "/file;")],
+            [refusal_of_endpoint(address).replace("/file/below;", "/file;")],
             [],
         )
 
@@ -97,10 +97,10 @@ def test_a_folder_this_user_may_not_write_is_not_trouble(tmp_path: Path, monkeyp
 
 def test_a_running_daemon_is_named_and_its_addresses_are_not_obstacles(tmp_path: Path, used_port: int) -> None:
     address = f"ipc://{tmp_path}/s"
-    router = Router(address)
-    router.lock_endpoint()
+    served = ServedEndpoint(address)
+    served.lock()
     found = find_start_obstacles(configure(tmp_path, listen=[address], monitor=f"127.0.0.1:{used_port}"))
-    router.close()
+    served.close()
 
     assert found.troubles == []
     assert found.refused_here == []

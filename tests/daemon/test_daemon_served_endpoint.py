@@ -1,0 +1,146 @@
+"""The endpoint on disk: its lock, its sockets, and the folder behind its door."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamd.daemon.served_endpoint import ServedEndpoint
+from streamd.errors import ConfigError
+from streamd.ipc.endpoint import gate_folder
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        yield Path(folder) / "deep" / "s"
+
+
+@pytest.fixture
+def served(place: Path) -> Iterator[ServedEndpoint]:
+    served = ServedEndpoint(f"ipc://{place}")
+    yield served
+    served.close()
+
+
+def read_mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_owner_and_group_may_open_the_socket_and_only_the_owner_what_lies_behind_its_door(
+    place: Path, served: ServedEndpoint
+) -> None:
+    before = os.umask(0o022)
+    try:
+        served.lock()
+        own = served.create_gate_folder()
+        served.open_public_socket().close()
+    finally:
+        os.umask(before)
+    assert [read_mode(each) for each in (place, Path(f"{place}.lock"))] == [0o660, 0o600]
+    assert read_mode(place.parent) & 0o007 == 0
+    assert [read_mode(each) for each in (own.parent, gate_folder(place))] == [0o700, 0o711]
+    assert served.is_gated
+
+
+def test_a_private_endpoint_has_no_door(place: Path) -> None:
+    served = ServedEndpoint(f"ipc://{place}", is_private=True)
+    served.lock()
+    assert not served.is_gated
+    served.close()
+
+
+@pytest.mark.parametrize(("mode", "is_gated"), [(0o600, False), (0o640, False), (0o660, True), (0o666, True)])
+def test_a_handed_socket_has_a_door_if_others_may_connect_to_it(place: Path, mode: int, is_gated: bool) -> None:
+    place.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(place))
+        place.chmod(mode)
+        held.listen()
+        served = ServedEndpoint(f"ipc://{place}", {place: held.dup()})
+        served.lock()
+        assert served.is_gated == is_gated
+        served.close()
+    assert place.exists()
+
+
+def test_a_taken_endpoint_is_refused(place: Path, served: ServedEndpoint) -> None:
+    served.lock()
+    second = ServedEndpoint(f"ipc://{place}")
+    with pytest.raises(
+        ConfigError, match=r"another streamd is already listening on .*: stop it, or choose another endpoint"
+    ):
+        second.lock()
+    second.close()
+    assert Path(f"{place}.lock").exists()
+
+
+def test_files_of_a_dead_daemon_are_replaced_and_closing_removes_them(place: Path) -> None:
+    place.parent.mkdir()
+    place.touch()
+    Path(f"{place}.fd").touch()
+    (gate_folder(place) / "left").mkdir(parents=True)
+    for _ in range(2):
+        served = ServedEndpoint(f"ipc://{place}")
+        served.lock()
+        served.create_gate_folder()
+        served.open_public_socket().close()
+        assert place.is_socket()
+        assert [each.name for each in gate_folder(place).iterdir()] == ["own"]
+        served.close()
+        assert [each.name for each in place.parent.iterdir()] == [f"{place.name}.lock"]
+
+
+def test_a_path_without_room_for_gates_gets_its_folder_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        monkeypatch.setenv("RUNTIME_DIRECTORY", folder)
+        place = Path(folder) / ("x" * (100 - len(folder)))
+        served = ServedEndpoint(f"ipc://{place}")
+        served.lock()
+        own = served.create_gate_folder()
+        assert own.parent.parent.parent == Path(folder)
+        assert len(str(own)) < len(str(place))
+        served.close()
+        assert not own.parent.parent.exists()
+
+
+def test_a_link_in_the_gate_folders_place_is_never_emptied(place: Path, tmp_path: Path) -> None:
+    place.parent.mkdir()
+    (tmp_path / "precious").touch()
+    gate_folder(place).symlink_to(tmp_path)
+    served = ServedEndpoint(f"ipc://{place}")
+    served.lock()
+    served.close()
+    assert (tmp_path / "precious").exists()
+
+
+def assert_cannot_listen(place: Path, says: str) -> None:
+    served = ServedEndpoint(f"ipc://{place}")
+    with pytest.raises(ConfigError, match=says):
+        served.lock()
+    served.close()
+
+
+def test_a_path_that_cannot_be_listened_on_is_named(place: Path) -> None:
+    place.parent.write_text("a file where a folder is needed")
+    assert_cannot_listen(place, f"cannot listen on {place}: .*; choose another endpoint with `listen:`")
+
+
+def test_a_folder_is_refused_as_endpoint_and_kept(place: Path) -> None:
+    place.mkdir(parents=True)
+    assert_cannot_listen(place, "it is a folder; give the path of a file in it")
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
+    place.parent.mkdir()
+    victim = place.parent / "victim"
+    Path(f"{place}.lock").symlink_to(victim)
+    assert_cannot_listen(place, "cannot listen")
+    assert not victim.exists()
