@@ -17,6 +17,7 @@ from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.gate_keeper import OWN_USER
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.sessions import Connection, SessionManager
 from streamd.daemon.status_builder import QueryResponder, StatusBuilder
@@ -76,8 +77,6 @@ from streamd.scheduler.events import (
     TimePassed,
 )
 from streamd.scheduler.scheduler import Scheduler
-
-OWN_USER: Final = os.geteuid()  # of the clients that the daemon trusts
 
 SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 

@@ -32,6 +32,7 @@ from streamd.limits import (
     MAX_GATES,
 )
 
+OWN_USER: Final = os.geteuid()  # of the clients that the daemon trusts
 _IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from the own ones: a mark, the gate's number
 _MARK: Final = b"g"  # the identities that a ROUTER makes begin with a zero
 _NAME_BYTES: Final = 16  # of the secret name of a gate's folder
@@ -71,8 +72,8 @@ class _UserGate:
 class GateKeeper:
     """The door at the public path, and the gates behind it. Sends frames to all clients, also to those without a gate.
 
-    `router` serves the clients of the daemon's own user at `own_path`. `most_gates` is how many users can have a gate
-    at a time. Lives on the event loop.
+    `router` serves the clients of the daemon's own user (`own_user`, a uid) at `own_path`. `most_gates` is how many
+    users can have a gate at a time. Lives on the event loop.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class GateKeeper:
         folder: Path,
         own_path: Path,
         *,
+        own_user: int = OWN_USER,
         measure_pause_s: Callable[[int, float], float] = lambda _user, _took_s: 0.0,
         most_gates: int = MAX_GATES,
     ) -> None:
         self._router = router
         self._folder = folder
         self.own_path = own_path
+        self._own_user = own_user
         self._measure_pause_s = measure_pause_s
         self._most_gates = most_gates
         self._gates: dict[int, _UserGate] = {}  # by user
@@ -116,11 +119,6 @@ class GateKeeper:
         """Returns the processes of the door and the gates."""
         processes = (self._door, *(gate.process for gate in self._gates.values()))
         return [process.pid for process in processes if process is not None]
-
-    def find_user(self, identity: bytes) -> int:
-        """Returns the user (uid) of a client."""
-        gate = self._find_gate(identity)
-        return gate.user if gate is not None else os.geteuid()
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client, and never waits. False when its gate is gone; a client that is gone is reported later.
@@ -155,7 +153,7 @@ class GateKeeper:
         """Runs the door until it ends, and then waits for the next client."""
         self._door = door = GateProcess(self._handle_door_record)
         try:
-            await door.start("door", {"own_user": os.geteuid(), "own_path": str(self.own_path)}, knocks)
+            await door.start("door", {"own_user": self._own_user, "own_path": str(self.own_path)}, knocks)
             for gate in self._gates.values():
                 self._refer_user(gate)
             ending = await door.wait_until_ended()

@@ -110,6 +110,15 @@ class LifelineHall:
         self._secrets.add(secret)
         asyncio.get_running_loop().call_later(PAIR_S, self._secrets.discard, secret)
 
+    def close(self) -> None:
+        """Closes the connections that wait, and stops listening."""
+        for descriptor in list(self._waiting):
+            self._drop_connection(descriptor)
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
     def _accept_connection(self) -> None:
         assert self._listener is not None  # noqa: S101 - only the listener's own reader calls this
         try:

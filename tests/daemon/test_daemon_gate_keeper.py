@@ -1,0 +1,212 @@
+"""The door and the gates as processes: who is let in, whose frames arrive, and what happens when one of them ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+from support.other_users import DAEMON_USER, MEMBER, as_member, connect_as_member
+
+from streamd.daemon.gate_keeper import GateKeeper
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sd") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+class Listener:
+    """Keeps what the gates pass on."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[bytes, bytes, int]] = []
+        self.lifelines: list[bytes] = []
+        self.unreachable: list[bytes] = []
+        self.ended: list[bytes] = []
+
+    def handle_frame(self, identity: bytes, data: bytes, user: int) -> None:
+        self.frames.append((identity, data, user))
+
+    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
+        connection.close()
+        self.lifelines.append(secret)
+
+    def on_client_unreachable(self, identity: bytes) -> None:
+        self.unreachable.append(identity)
+
+    def on_gate_ended(self, prefix: bytes) -> None:
+        self.ended.append(prefix)
+
+
+class NoClients:
+    """Stands for the router of the daemon's own user, which has no clients."""
+
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        del identity, data, pixels
+        return False
+
+
+class Rig:
+    """A keeper whose daemon has no clients of its own, and a listening socket at `public`."""
+
+    def __init__(self, folder: Path, group: asyncio.TaskGroup, most_gates: int) -> None:
+        self.public, gates = folder / "s", folder / "gates"
+        gates.mkdir(mode=0o711)
+        self.listener = Listener()
+        self.keeper = GateKeeper(NoClients(), gates, gates / "own", own_user=DAEMON_USER, most_gates=most_gates)
+        knocks = socket.socket(socket.AF_UNIX)
+        knocks.setblocking(False)
+        knocks.bind(str(self.public))
+        self.public.chmod(0o666)
+        knocks.listen(16)
+        self.keeper.start(knocks, self.listener, group.create_task)
+
+    async def knock(self) -> Path | None:
+        """Returns where the door refers a client of MEMBER; None if it is sent away."""
+        async with asyncio.timeout(LIMIT_S):
+            reader, writer = await asyncio.open_connection(sock=connect_as_member(self.public))
+            line = await reader.read()
+            writer.close()
+        return Path(os.fsdecode(line.removeprefix(b"streamd ").rstrip())) if line else None
+
+    async def knock_until_referred(self) -> Path:
+        async with asyncio.timeout(LIMIT_S):
+            while (path := await self.knock()) is None:  # noqa: ASYNC110 - as a client does
+                await asyncio.sleep(0.02)
+        return path
+
+
+async def wait_for(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - it may depend on another process
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def kept(folder: Path, most_gates: int = 4) -> AsyncIterator[Rig]:
+    async with asyncio.TaskGroup() as group:
+        rig = Rig(folder, group, most_gates)
+        try:
+            yield rig
+        finally:
+            rig.keeper.close()
+
+
+@asynccontextmanager
+async def dealing(path: Path) -> AsyncIterator[zmq.Socket[bytes]]:
+    """A DEALER of MEMBER that is connected to a gate."""
+    with as_member(), zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        dealer.connect(f"ipc://{path}")
+        await wait_for(lambda: monitor.poll(0))
+        dealer.disable_monitor()
+        monitor.close(0)
+        yield dealer
+
+
+async def test_without_a_knock_no_process_runs(folder: Path) -> None:
+    async with kept(folder) as rig:
+        assert rig.keeper.list_pids() == []
+
+
+async def test_frames_of_a_member_pass_its_gate_in_both_directions(folder: Path) -> None:
+    async with kept(folder) as rig:
+        path = await rig.knock_until_referred()
+        async with dealing(path) as dealer:
+            dealer.send(b"question")
+            await wait_for(lambda: rig.listener.frames)
+            [(identity, frame, user)] = rig.listener.frames
+            assert (frame, user) == (b"question", MEMBER)
+            assert rig.keeper.send_frame(identity, b"x" * 3_000_000)
+            await wait_for(lambda: dealer.poll(0))
+            assert dealer.recv_multipart() == [b"x" * 3_000_000]
+        assert await rig.knock() == path, "one gate a user"
+
+
+async def test_a_client_that_is_gone_is_reported(folder: Path) -> None:
+    async with kept(folder) as rig:
+        async with dealing(await rig.knock_until_referred()) as dealer:
+            dealer.send(b"hello")
+            await wait_for(lambda: rig.listener.frames)
+        identity = rig.listener.frames[0][0]
+
+        def is_reported() -> bool:
+            rig.keeper.send_frame(identity, b"are you there?")
+            return bool(rig.listener.unreachable)
+
+        await wait_for(is_reported)
+        assert set(rig.listener.unreachable) == {identity}
+
+
+async def test_no_other_user_can_use_a_members_gate(folder: Path) -> None:
+    async with kept(folder) as rig:
+        path = await rig.knock_until_referred()
+        assert path.parent.parent == folder / "gates"
+        listed = Path("/proc/net/unix").read_text()
+        assert path.parent.name not in listed, "the kernel shows bound paths to every user"
+        assert len(path.parent.name) >= 20
+
+
+async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path) -> None:
+    async with kept(folder) as rig:
+        first = await rig.knock_until_referred()
+        pids = rig.keeper.list_pids()
+        os.kill(pids[1], signal.SIGKILL)
+        await wait_for(lambda: rig.listener.ended)
+        second = await rig.knock_until_referred()
+        assert second != first
+        assert rig.keeper.list_pids()[0] == pids[0], "the door lives on"
+
+
+async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "streamd")
+    async with kept(folder) as rig:
+        began_s = time.monotonic()
+        for deaths in (1, 2, 3):
+            await rig.knock_until_referred()
+            os.kill(rig.keeper.list_pids()[1], signal.SIGABRT)
+            await wait_for(lambda deaths=deaths: len(rig.listener.ended) == deaths)
+        await rig.knock_until_referred()
+        assert time.monotonic() - began_s >= 0.25 + 0.5 + 1.0
+    ended = [each for each in caplog.records if "has ended" in each.message]
+    assert [vars(each)["fields"]["pause_s"] for each in ended[:3]] == [0.25, 0.5, 1.0]
+
+
+async def test_the_door_is_started_again_after_its_end(folder: Path) -> None:
+    async with kept(folder) as rig:
+        path = await rig.knock_until_referred()
+        os.kill(rig.keeper.list_pids()[0], signal.SIGKILL)
+        await wait_for(lambda: len(rig.keeper.list_pids()) == 1)
+        assert await rig.knock_until_referred() == path
+
+
+async def test_more_users_than_gates_are_sent_away(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "streamd")
+    async with kept(folder, most_gates=0) as rig:
+        assert await rig.knock() is None
+    assert f"no gate for user {MEMBER}: 0 users have one, which is the limit" in caplog.text
+
+
+async def test_closing_ends_the_door_and_every_gate(folder: Path) -> None:
+    async with kept(folder) as rig:
+        await rig.knock_until_referred()
+        pids = rig.keeper.list_pids()
+        assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
