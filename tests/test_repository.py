@@ -47,6 +47,7 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/cli/check/reader_messages.py": "tests/cli/check/test_check_reader_process.py",
     "streamd/config/schema_sections.py": "tests/config/test_config_schema.py",
     "streamd/config/schema_sources.py": "tests/config/test_config_schema.py",
+    "streamd/daemon/gate_process.py": "tests/daemon/test_daemon_gate_keeper.py",
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
@@ -78,6 +79,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "ipc.local_daemon",
         "ipc.mapping",
         "ipc.messages",
+        "ipc.referral",
     }
 )
 

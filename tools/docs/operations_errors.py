@@ -161,6 +161,10 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "sample.suspect": "Nothing yet: if a second worker dies at it, the sample counts as bad.",
     "session.began": "",
     "session.ended": "",
+    "gate.ended": (
+        "Nothing, if it happens now and then. The line names the user: its trainers have subscribed again by now. If it "
+        "is repeated, a program of this user attacks the daemon, or is broken."
+    ),
     "session.refused": "See the refusals.",
     "starter.remark": "Follow the message. `streamd init` writes the configuration to a file, which you can change.",
     "stream.changed": "Start its trainers again, as their error message says.",
