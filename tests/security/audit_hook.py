@@ -94,10 +94,9 @@ def _check_library(name: Any, *_: Any) -> str:
 
 
 def _check_program(executable: Any, arguments: Any, *_: Any) -> str:
-    """Only modules of streamd are started, by this very Python."""
+    """Only modules of streamd are started, by this very Python; -P: none of them comes from the working directory."""
     words = [os.fsdecode(each) for each in arguments] if isinstance(arguments, list | tuple) else [str(arguments)]
-    place = words.index("-m") + 1 if "-m" in words else len(words)
-    is_ours = words[0] == sys.executable and place < len(words) and words[place].startswith("streamd.")
+    is_ours = words[:3] == [sys.executable, "-P", "-m"] and words[3].startswith("streamd.")
     return "" if is_ours or tuple(words) in _PROGRAMS else f"{executable!r} {words}"
 
 

@@ -39,6 +39,16 @@ class Watch:
         return "\n".join(" ".join(record["command"]) for record in self.read_records())
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was seen, by stream what the trainer read, the monitor's token, and what others can see of the daemon."""
+
+    watch: Watch
+    read: dict[str, Any]
+    token: str
+    exposed: bytes
+
+
 def watch(place: Path, *writable: Path) -> Watch:
     """`writable` are the folders in which the watched processes may write."""
     shim = place / "shim"
@@ -78,8 +88,8 @@ def write_data(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watch, dict[str, Any]]:
-    """What was seen while a daemon served streams of all kinds, and what its trainer read."""
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """What was seen while a daemon served streams of all kinds."""
     place, data = tmp_path_factory.mktemp("watched"), tmp_path_factory.mktemp("data")
     streams = write_data(data)
     (data / "cache").mkdir()
@@ -97,14 +107,19 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Watch, dict[str, 
             fetch(f"{address}/{page}")
         fetch(f"{address}/thumbnails/folder/3", Authorization=f"Bearer {token}")
         workers = daemon.workers()
+        exposed = daemon.log.read_bytes() + b"".join(
+            Path(f"/proc/{pid}/{file}").read_bytes()
+            for pid in (daemon.pid, *workers)
+            for file in ("cmdline", "environ")
+        )
         assert daemon.terminate() == 0
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
-    return seen, told["read"]
+    return Watched(seen, told["read"], token, exposed)
 
 
 @pytest.mark.long
-def test_the_trainer_read_an_epoch_of_every_kind_of_source(watched: tuple[Watch, dict[str, Any]]) -> None:
-    assert watched[1] == {
+def test_the_trainer_read_an_epoch_of_every_kind_of_source(watched: Watched) -> None:
+    assert watched.read == {
         "folder": [24, True], "table": [8, True], "tar": [12, True],
         "hdf5": [20, True], "npy": [20, True], "lmdb": [20, True],
     }  # fmt: skip
@@ -118,15 +133,22 @@ def test_the_trainer_read_an_epoch_of_every_kind_of_source(watched: tuple[Watch,
         "-m streamd.worker.thumbnail_process", "watched_trainer.py ipc://",
     ],
 )  # fmt: skip
-def test_every_process_was_watched(watched: tuple[Watch, dict[str, Any]], command: str) -> None:
-    assert command in watched[0].list_commands()
+def test_every_process_was_watched(watched: Watched, command: str) -> None:
+    assert command in watched.watch.list_commands()
 
 
 @pytest.mark.long
 def test_no_process_unpickles_executes_data_starts_a_shell_or_writes_elsewhere(
-    watched: tuple[Watch, dict[str, Any]],
+    watched: Watched,
 ) -> None:
-    assert watched[0].find_faults() == []
+    assert watched.watch.find_faults() == []
+
+
+@pytest.mark.long
+def test_the_monitors_token_is_in_no_log_command_line_or_environment(watched: Watched) -> None:
+    assert len(watched.token) >= 22  # 128 bits, as base64
+    assert b"serve" in watched.exposed
+    assert watched.token.encode() not in watched.exposed
 
 
 FORBIDDEN: Final = {
