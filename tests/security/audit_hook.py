@@ -134,6 +134,9 @@ def _join_folder(path: Any, folder: int) -> str:
 
 
 def _check_real_path(real: str) -> str:
+    caller = _find_caller()
+    if caller is not None and caller.f_code.co_filename.startswith(_IMPORTERS):
+        return ""  # the bytecode of a module that is imported for the first time
     if real in _OTHER_FILES or any(real == place or real.startswith(f"{place}/") for place in _WRITABLE):
         return ""
     return real

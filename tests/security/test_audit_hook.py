@@ -57,7 +57,6 @@ def watch(place: Path, *writable: Path) -> Watch:
     log = place / "audit.log"
     environment = {
         "PYTHONPATH": os.pathsep.join([str(shim), str(HERE)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "AUDIT_LOG": str(log),
         "AUDIT_WRITABLE": os.pathsep.join(map(str, writable)),
     }
