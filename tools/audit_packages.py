@@ -87,7 +87,7 @@ def ask_index(lock: str) -> Report:
         path.write_text(lock, encoding="utf-8")
         command = [
             sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--requirement", str(path),
-            "--format", "json", "--progress-spinner", "off",
+            "--format", "json", "--aliases", "on", "--progress-spinner", "off",
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 from audit_packages import (
@@ -18,20 +17,24 @@ from audit_packages import (
     read_report,
 )
 from bill_of_materials import ROOT, read_locks
+from packaging.version import Version
+from pip_audit._format.json import JsonFormat
+from pip_audit._service.interface import Dependency, ResolvedDependency, SkippedDependency, VulnerabilityResult
 
 TODAY = dt.date(2026, 6, 1)
 FOUND = Finding("pillow 9.0", ("PYSEC-2022-10", "CVE-2022-22817"), ("9.0.1",))
-AUDITED = {"name": "numpy", "version": "2.0", "vulns": []}
-SKIPPED = {"name": "keras", "skip_reason": "Dependency not found on PyPI and could not be audited: keras (3.0)"}
-VULNERABLE = {
-    "name": "pillow",
-    "version": "9.0",
-    "vulns": [{"id": "PYSEC-2022-10", "aliases": ["CVE-2022-22817"], "fix_versions": ["9.0.1"], "description": "…"}],
-}
+AUDITED = ResolvedDependency("numpy", Version("2.0"))
+SKIPPED = SkippedDependency("keras", "Dependency not found on PyPI and could not be audited: keras (3.0)")
+VULNERABLE = ResolvedDependency("pillow", Version("9.0"))
+ADVISORY = VulnerabilityResult.create(["PYSEC-2022-10", "CVE-2022-22817"], "evaluates", [Version("9.0.1")], None)
 
 
-def said(*packages: Mapping[str, object]) -> str:
-    return json.dumps({"dependencies": packages, "fixes": []})
+def said(*packages: Dependency) -> str:
+    """What pip-audit writes of these packages."""
+    written: str = JsonFormat(False, True).format(
+        {each: [ADVISORY] if each is VULNERABLE else [] for each in packages}, []
+    )
+    return written
 
 
 @pytest.fixture
