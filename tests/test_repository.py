@@ -102,6 +102,15 @@ ENTRY_POINT_CALLS: Final = {
     "SystemExit",
 }
 
+# A keyword that asks for a shell or for pickled arrays is unsafe with any value: NumPy's default is to refuse.
+UNSAFE_CALLS: Final = re.compile(
+    r"(builtins\.)?(eval|exec|compile|__import__)|os\.(system|popen|exec\w+|spawn\w+)|tempfile\.mktemp|"
+    r"yaml\.(load|load_all|unsafe_load)|subprocess\.(getoutput|getstatusoutput)|.*create_subprocess_shell"
+)
+UNSAFE_TEXT: Final = re.compile(
+    r"(?m)^\s*(?:import|from) (?:_?pickle|marshal|shelve|multiprocessing|dill|cloudpickle|joblib|pty|code|codeop)\b|"
+    r"typ=[\"']unsafe"
+)
 
 DECODING: Final = {"msgspec.json.decode", "msgspec.msgpack.decode"}
 DECODERS: Final = {"msgspec.json.Decoder", "msgspec.msgpack.Decoder"}
@@ -248,15 +257,39 @@ def test_all_of_core_is_pure_but_what_is_named_here() -> None:
     assert modules_of("core") - pure == IMPURE_CORE
 
 
-def test_nothing_is_pickled() -> None:
-    text = {named(path): path.read_text(encoding="utf-8") for path in STREAMD}
+def unsafe_of(paths: Iterable[Path]) -> list[str]:
+    """What turns data into code or objects, or gives them to a shell."""
+    calls = [
+        f"{path.name}:{call.line} {call.name}"
+        for path, call in calls_of(paths)
+        if UNSAFE_CALLS.fullmatch(call.name) or call.keywords & {"allow_pickle", "shell"}
+    ]
+    texts = [
+        f"{path.name} {found}" for path in paths for found in UNSAFE_TEXT.findall(path.read_text(encoding="utf-8"))
+    ]
+    return calls + texts
 
-    assert [
-        name
-        for name, source in text.items()
-        if re.search(r"^\s*(import|from) (pickle|multiprocessing)", source, re.MULTILINE)
-    ] == []
-    assert [name for name, source in text.items() if "allow_pickle=True" in source] == []
+
+def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
+    assert unsafe_of(STREAMD) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle", "from pickle import loads", "from os import path, system\nsystem('true')",
+        "import marshal as m", "eval('1')",
+        "import numpy as np\nnp.load('x', allow_pickle=True)", "import yaml\nyaml.load(text)", "YAML(typ='unsafe')",
+        "exec(code)", "compile(text, 'x', 'exec')", "__import__(name)", "import os\nos.execvp('sh', ['sh'])",
+        "subprocess.run(line, shell=True)", "from tempfile import mktemp\nmktemp()", "import os\nos.popen('true')",
+        "asyncio.create_subprocess_shell('true')", "from multiprocessing import shared_memory", "import shelve",
+    ],
+)  # fmt: skip
+def test_each_unsafe_line_would_be_found(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "unsafe.py"
+    path.write_text(f"def load() -> None:\n    {line.replace(chr(10), chr(10) + '    ')}\n")
+
+    assert unsafe_of([path]) != []
 
 
 def test_no_thread_is_the_first_to_decode_a_type() -> None:
