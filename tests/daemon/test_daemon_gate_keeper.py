@@ -9,12 +9,13 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import zmq
+from support.coroutine_tests import wait_for_condition
 from support.other_users import DAEMON_USER, MEMBER, as_member, connect_as_member
 
 from streamd.daemon.gate_keeper import GateKeeper
@@ -85,15 +86,9 @@ class Rig:
 
     async def knock_until_referred(self) -> Path:
         async with asyncio.timeout(LIMIT_S):
-            while (path := await self.knock()) is None:  # noqa: ASYNC110 - as a client does
-                await asyncio.sleep(0.02)
+            while (path := await self.knock()) is None:
+                pass
         return path
-
-
-async def wait_for(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - it may depend on another process
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -113,7 +108,7 @@ async def dealing(path: Path) -> AsyncIterator[zmq.Socket[bytes]]:
         dealer.linger = 0
         monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         dealer.connect(f"ipc://{path}")
-        await wait_for(lambda: monitor.poll(0))
+        await wait_for_condition(lambda: monitor.poll(0), "it is connected")
         dealer.disable_monitor()
         monitor.close(0)
         yield dealer
@@ -129,11 +124,11 @@ async def test_frames_of_a_member_pass_its_gate_in_both_directions(folder: Path)
         path = await rig.knock_until_referred()
         async with dealing(path) as dealer:
             dealer.send(b"question")
-            await wait_for(lambda: rig.listener.frames)
+            await wait_for_condition(lambda: rig.listener.frames, "the frame has passed")
             [(identity, frame, user)] = rig.listener.frames
             assert (frame, user) == (b"question", MEMBER)
             assert rig.keeper.send_frame(identity, b"x" * 3_000_000)
-            await wait_for(lambda: dealer.poll(0))
+            await wait_for_condition(lambda: dealer.poll(0), "the answer has passed")
             assert dealer.recv_multipart() == [b"x" * 3_000_000]
         assert await rig.knock() == path, "one gate a user"
 
@@ -142,14 +137,14 @@ async def test_a_client_that_is_gone_is_reported(folder: Path) -> None:
     async with kept(folder) as rig:
         async with dealing(await rig.knock_until_referred()) as dealer:
             dealer.send(b"hello")
-            await wait_for(lambda: rig.listener.frames)
+            await wait_for_condition(lambda: rig.listener.frames, "the frame has passed")
         identity = rig.listener.frames[0][0]
 
         def is_reported() -> bool:
             rig.keeper.send_frame(identity, b"are you there?")
             return bool(rig.listener.unreachable)
 
-        await wait_for(is_reported)
+        await wait_for_condition(is_reported, "it is reported")
         assert set(rig.listener.unreachable) == {identity}
 
 
@@ -167,7 +162,7 @@ async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path)
         first = await rig.knock_until_referred()
         pids = rig.keeper.list_pids()
         os.kill(pids[1], signal.SIGKILL)
-        await wait_for(lambda: rig.listener.ended)
+        await wait_for_condition(lambda: rig.listener.ended, "its end is reported")
         second = await rig.knock_until_referred()
         assert second != first
         assert rig.keeper.list_pids()[0] == pids[0], "the door lives on"
@@ -182,7 +177,7 @@ async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
         for deaths in (1, 2, 3):
             await rig.knock_until_referred()
             os.kill(rig.keeper.list_pids()[1], signal.SIGABRT)
-            await wait_for(lambda deaths=deaths: len(rig.listener.ended) == deaths)
+            await wait_for_condition(lambda deaths=deaths: len(rig.listener.ended) == deaths, "its end is reported")
         await rig.knock_until_referred()
         assert time.monotonic() - began_s >= 0.25 + 0.5 + 1.0
     ended = [each for each in caplog.records if "has ended" in each.message]
@@ -193,7 +188,7 @@ async def test_the_door_is_started_again_after_its_end(folder: Path) -> None:
     async with kept(folder) as rig:
         path = await rig.knock_until_referred()
         os.kill(rig.keeper.list_pids()[0], signal.SIGKILL)
-        await wait_for(lambda: len(rig.keeper.list_pids()) == 1)
+        await wait_for_condition(lambda: len(rig.keeper.list_pids()) == 1, "the door has ended")
         assert await rig.knock_until_referred() == path
 
 
