@@ -110,6 +110,10 @@ MAX_EPOCHS: Final = 1 << 40  # more than any training has, and within a frame's 
 MAX_WORLD: Final = (1 << 20) - 1  # far beyond any job, and every index up to its padding fits the digest's places
 MAX_TRAINER_NAME_CHARS: Final = 64  # longer names would fill the tables in which they are shown
 MAX_NAMES: Final = 4096  # in one request; the ids fit into a client's frame
+MAX_COUNT: Final = 1 << 53  # of anything a client counts: exact as a float, and two of them fit into 64 bits
+MAX_REPORTED_S: Final = 1e9  # of an epoch's times as a trainer reports them: thirty years
+MAX_NAME_CHARS: Final = 1024  # of a name that a client sends: a longer one cannot be a typing error
+MAX_DIGEST_CHARS: Final = 64  # of an order id or a digest, which have 32
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
 # --- patience

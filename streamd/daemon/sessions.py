@@ -25,7 +25,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
+from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 from streamd.scheduler.events import Subscribed
 
@@ -101,11 +101,11 @@ def find_subscribe_refusal(
         return build_unknown_stream_refusal(message.stream, streams)
     if not 0 <= message.together <= MAX_SESSIONS:
         return Refused("usage", f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}")
-    if not 0 <= message.rank < message.world <= MAX_WORLD or (message.epochs is not None and message.epochs < 0):
+    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
         return Refused(
             "usage",
             f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
-            f"1, world at most {MAX_WORLD}, and epochs 0 or more",
+            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}",
         )
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
