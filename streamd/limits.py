@@ -90,6 +90,15 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers that libzmq queues for one client; credit is the real bound
 SECRET_BYTES: Final = 16  # of the secret that pairs the descriptor socket with a session
 MAX_SESSIONS: Final = 256
+# Of the sessions, for users other than the daemon's own: one user's sessions must not keep the others out.
+USER_SESSION_PART: Final = 4  # one user has at most one part in so many, ...
+LEAST_USER_SESSIONS: Final = 8  # ... or this many, if that is more: the ranks of one host
+RESERVED_SESSIONS: Final = 16  # the last ones, kept for users without a session, ...
+RESERVED_SESSION_PART: Final = 8  # ... or one part in so many, if that is less: a small daemon serves few users
+# Of the event loop's time, for each user other than the daemon's own: frames beyond it stay unread for a while.
+LOOP_BURST_S: Final = 0.05  # all trainers of a user that subscribe at once; nobody notices a loop that is late by this
+LOOP_SHARE: Final = 0.15  # then this part of the time: six users that want all they can get leave a tenth to the owner
+MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by the host, not by the frame
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload, and a slot on its way to a client
