@@ -18,7 +18,7 @@ from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
-from streamd.daemon.sessions import Connection, SessionManager
+from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
 from streamd.errors import OtherVersionError, ProtocolError
@@ -177,8 +177,8 @@ class Dispatcher:
 
     # --- events
 
-    def handle_frame(self, identity: bytes, data: bytes) -> None:
-        """Handles one frame of a client."""
+    def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> None:
+        """Handles one frame of a client. `user` is the uid of its process."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
@@ -195,7 +195,7 @@ class Dispatcher:
                 else:
                     self._reply_no_session(identity, header, message)
             case Subscribe():
-                self._handle_subscribe(identity, message)
+                self._handle_subscribe(identity, message, user)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
                 answer = self._query_responder.answer_query(
                     message, session_count=len(self._connections), is_draining=self._is_draining
@@ -284,16 +284,20 @@ class Dispatcher:
     def on_worker_lost(self) -> None:
         self._status_builder.on_worker_died(time.monotonic())
 
-    def _handle_subscribe(self, identity: bytes, message: Subscribe) -> None:
+    def _handle_subscribe(self, identity: bytes, message: Subscribe, user: int) -> None:
         # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an
         # earlier daemon take no memory of this one.
         before = self._connections.find_by_identity(identity)
         if before is not None:
             self._on_session_closed(before.session, None, "it subscribed again")
         earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
-        ended = len(self._scheduler.ended_sessions)
         event = self._session_manager.validate_and_add_connection(
-            identity, message, is_draining=self._is_draining, earlier_sessions=earlier, ended_count=ended
+            identity,
+            message,
+            is_draining=self._is_draining,
+            earlier_sessions=earlier,
+            ended_sessions=self._scheduler.ended_sessions,
+            user=user,
         )
         if event is not None:
             self._handle_scheduler_events(event)
