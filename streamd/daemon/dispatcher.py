@@ -212,16 +212,8 @@ class Dispatcher:
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
-            case Progress(upto, released, taken, waited_ns, retired):
-                self._stats.add_stage_runs(
-                    f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
-                )
-                self._status_builder.on_progress(connection.session, taken, waited_ns / 1e9, time.monotonic())
-                self._handle_scheduler_events(
-                    LeaseReleased(connection.session, released, retired),
-                    ProgressReported(connection.session, taken),
-                    CreditGranted(connection.session, upto),
-                )
+            case Progress():
+                self._handle_progress(connection, message)
             case ReceiptSeen(epoch, digest, ok, timing):
                 self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
                 if timing is not None:
@@ -249,6 +241,27 @@ class Dispatcher:
                 self._handle_scheduler_events()
             case Goodbye(kept):
                 self._on_session_closed(connection.session, kept, "said goodbye")
+
+    def _handle_progress(self, connection: Connection, progress: Progress) -> None:
+        session, released, waited_s = connection.session, progress.released, progress.waited_ns / 1e9
+        # No number is looked at before it is known that there can be so many leases: a frame has room for thousands.
+        if not len(progress.retired) <= len(released) <= connection.lease_count:
+            self._stats.add_count("wire", "malformed")
+            log.warning(
+                "wire.malformed",
+                f"a trainer released {len(released)} batches, {len(progress.retired)} of them still mapped, but has "
+                f"{connection.lease_count}: its report is dropped",
+                session=session,
+            )
+            return
+        connection.lease_count -= len(released)
+        self._stats.add_stage_runs(f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released))
+        self._status_builder.on_progress(session, progress.taken, waited_s, time.monotonic())
+        self._handle_scheduler_events(
+            LeaseReleased(session, released, progress.retired),
+            ProgressReported(session, progress.taken),
+            CreditGranted(session, progress.upto),
+        )
 
     def _send_pong(self, connection: Connection) -> None:
         """Sends a client the state of its session as the daemon has it."""
@@ -383,6 +396,7 @@ class Dispatcher:
             match action:
                 case SendBatch(session, number, slot):
                     if connection := self._connections.find_by_session(session):
+                        connection.lease_count += 1
                         batch = self._batch_sender.queue_delivery(connection, number, slot, is_awaited=is_fresh)
                         self._status_builder.epoch_tracker.on_batch_sent(
                             session, connection.rank, batch.key, now_s, is_first=batch.deliveries == 1

@@ -51,6 +51,7 @@ class Connection:
     world: int
     credit: int = 0
     receipts: int = 0  # sent so far
+    lease_count: int = 0  # batches queued for it, less those that it has reported as released
     is_gone: bool = False
     supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
     trainer: SubscribedTrainer = field(default_factory=SubscribedTrainer)
