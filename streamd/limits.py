@@ -99,6 +99,10 @@ RESERVED_SESSION_PART: Final = 8  # ... or one part in so many, if that is less:
 LOOP_BURST_S: Final = 0.05  # all trainers of a user that subscribe at once; nobody notices a loop that is late by this
 LOOP_SHARE: Final = 0.15  # then this part of the time: six users that want all they can get leave a tenth to the owner
 MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by the host, not by the frame
+# Of the event loop's time, for answers that are the same for all who ask, such as the status.
+ANSWER_SHARE: Final = 0.02  # a status of 256 trainers takes 3 ms: seven are made in a second
+ANSWER_BURST_S: Final = 0.02  # before that share counts: people and scripts always see what is so now
+ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates are over seconds
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload, and a slot on its way to a client

@@ -12,6 +12,7 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
+from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
@@ -19,7 +20,7 @@ from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
-from streamd.daemon.status_builder import QueryResponder, StatusBuilder
+from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
@@ -110,6 +111,7 @@ class Dispatcher:
         self._status_builder = status_builder
         self._spawn = spawn
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
+        self._answers = AnswerCache()
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
@@ -197,10 +199,27 @@ class Dispatcher:
             case Subscribe():
                 self._handle_subscribe(identity, message, user)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                answer = self._query_responder.answer_query(
-                    message, session_count=len(self._connections), is_draining=self._is_draining
+                self._router.send_frame(
+                    identity, build_frame(FrameHeader(self._boot, 0, 0), self._encode_answer(message))
                 )
-                self._send_without_session(identity, answer)
+
+    def _encode_answer(self, question: QueryMessage) -> bytes:
+        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
+
+        def make_answer() -> bytes:
+            return encode_message(
+                self._query_responder.answer_query(
+                    question, session_count=len(self._connections), is_draining=self._is_draining
+                )
+            )
+
+        match question:
+            case AskStatus() | AskStats():
+                return self._answers.get_or_make_answer(type(question), make_answer)
+            case AskStreams():
+                return self._answers.get_or_make_lasting_answer(AskStreams, make_answer)
+            case AskMonitor() | AskNames():
+                return make_answer()
 
     def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
         """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
@@ -361,12 +380,14 @@ class Dispatcher:
             del self._streams[name]
         else:
             self._streams[name] = stream
+        self._answers.forget_lasting_answers()
         self._handle_scheduler_events(StreamChanged(name, stream.stream_shape if stream else None, reason))
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         """Replaces a stream by one that trainers cannot tell from it. Its sessions continue."""
         self._streams[stream.spec.name] = stream
+        self._answers.forget_lasting_answers()
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved; the status reports it."""
