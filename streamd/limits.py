@@ -90,6 +90,20 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers that libzmq queues for one client; credit is the real bound
 SECRET_BYTES: Final = 16  # of the secret that pairs the descriptor socket with a session
 MAX_SESSIONS: Final = 256
+# Of the sessions, for users other than the daemon's own: one user's sessions must not keep the others out.
+USER_SESSION_PART: Final = 4  # one user has at most one part in so many, ...
+LEAST_USER_SESSIONS: Final = 8  # ... or this many, if that is more: the ranks of one host
+RESERVED_SESSIONS: Final = 16  # the last ones, kept for users without a session, ...
+RESERVED_SESSION_PART: Final = 8  # ... or one part in so many, if that is less: a small daemon serves few users
+# Of the event loop's time, for each user other than the daemon's own: frames beyond it stay unread for a while.
+LOOP_BURST_S: Final = 0.05  # all trainers of a user that subscribe at once; nobody notices a loop that is late by this
+LOOP_SHARE: Final = 0.15  # then this part of the time: six users that want all they can get leave a tenth to the owner
+MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by the host, not by the frame
+# Of the event loop's time, for answers that are the same for all who ask, such as the status.
+ANSWER_SHARE: Final = 0.02  # a status of 256 trainers takes 3 ms: seven are made in a second
+ANSWER_BURST_S: Final = 0.02  # before that share counts: people and scripts always see what is so now
+ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates are over seconds
+DIGEST_TURN_S: Final = 0.1  # of one user's digest before the next user's turn: a million samples take 70 ms
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 46  # loop, ZeroMQ, log, state, door; a listing, a reload, and a slot on its way to a client
@@ -126,6 +140,10 @@ MAX_EPOCHS: Final = 1 << 40  # more than any training has, and within a frame's 
 MAX_WORLD: Final = (1 << 20) - 1  # far beyond any job, and every index up to its padding fits the digest's places
 MAX_TRAINER_NAME_CHARS: Final = 64  # longer names would fill the tables in which they are shown
 MAX_NAMES: Final = 4096  # in one request; the ids fit into a client's frame
+MAX_COUNT: Final = 1 << 53  # of anything a client counts: exact as a float, and two of them fit into 64 bits
+MAX_REPORTED_S: Final = 1e9  # of an epoch's times as a trainer reports them: thirty years
+MAX_NAME_CHARS: Final = 1024  # of a name that a client sends: a longer one cannot be a typing error
+MAX_DIGEST_CHARS: Final = 64  # of an order id or a digest, which have 32
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
 # --- patience

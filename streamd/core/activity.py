@@ -16,7 +16,7 @@ from streamd.core.bottleneck import Bottleneck
 from streamd.core.epoch_timing import BatchSupply, find_epoch_bottleneck
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ConnectError
-from streamd.limits import WAIT_NOTICED
+from streamd.limits import MAX_COUNT, WAIT_NOTICED
 
 _ASKING: Final = frozenset({"waiting", "reading"})
 _STARVED: Final = 0.5  # of the time without a slot for the next batch: what trainers wait for is memory then
@@ -33,12 +33,15 @@ def count_steps_sent(session: SessionStatus) -> int:
 
 
 def compute_steps_behind_leader(sessions: Iterable[SessionStatus]) -> dict[int, int]:
-    """Returns how many steps each unfinished session is behind the furthest of its stream, rank and world."""
+    """Returns how many steps each unfinished session is behind the furthest of its stream, rank and world.
+
+    At most MAX_COUNT: a session may begin in any epoch, and the number has to fit into 64 bits.
+    """
     return {
-        each.session: max(map(count_steps_done, row)) - count_steps_done(each)
+        each.session: min(MAX_COUNT, max(map(count_steps_done, row)) - count_steps_done(each))
         for row in _group_sessions_by_rank(sessions)
         for each in row
-    }  # fmt: skip
+    }
 
 
 def assign_cohort_numbers(sessions: Iterable[SessionStatus]) -> dict[int, int]:

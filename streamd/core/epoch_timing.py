@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
-from streamd.limits import ALL_AT_WORK, LAY_READY, READS, WAIT_NOTICED
+from streamd.limits import ALL_AT_WORK, LAY_READY, MAX_COUNT, MAX_REPORTED_S, READS, WAIT_NOTICED
 
 _EXACT_BELOW_S: Final = 10  # shorter times show hundredths
+
+# Trainers report these to the daemon, which shows them: neither NaN nor infinity is a time.
+ReportedCount = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+ReportedAmount = Annotated[float, msgspec.Meta(ge=-MAX_REPORTED_S, le=MAX_REPORTED_S)]
 
 
 class BatchEffort(msgspec.Struct, frozen=True, gc=False):
@@ -31,11 +35,11 @@ class BatchSupply:
     `at_work` is the part of the workers, 0 to 1, that had a task when such a batch became whole.
     """
 
-    ready: int = 0
-    awaited: int = 0
-    reading_s: float = 0.0
-    working_s: float = 0.0
-    at_work: float = 0.0
+    ready: ReportedCount = 0
+    awaited: ReportedCount = 0
+    reading_s: ReportedAmount = 0.0
+    working_s: ReportedAmount = 0.0
+    at_work: ReportedAmount = 0.0
 
     @property
     def fraction_of_batches_ready(self) -> float:
@@ -84,9 +88,9 @@ class EpochTiming:
     than this shows.
     """
 
-    epoch: int
-    seconds: float
-    waited_s: float
+    epoch: ReportedCount
+    seconds: ReportedAmount
+    waited_s: ReportedAmount
     verdict: EpochBottleneck
     supply: BatchSupply
 

@@ -25,9 +25,10 @@ from streamd.core.spec import PixelId
 from streamd.core.text import format_count
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
-from streamd.daemon.dispatcher import Dispatcher, SpawnTask
+from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.gate_keeper import GateKeeper
+from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.socket_activation import HandedSockets

@@ -6,22 +6,23 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
-from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
+from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.gate_keeper import OWN_USER
+from streamd.daemon.loop_shares import LoopShares
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.sessions import Connection, SessionManager
-from streamd.daemon.status_builder import QueryResponder, StatusBuilder
-from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
+from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
+from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
+from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
+from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
 from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
@@ -78,8 +79,6 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.scheduler import Scheduler
 
-SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
-
 
 class Dispatcher:
     """Connects the router, the scheduler and the engine. Lives on the event loop's thread.
@@ -110,19 +109,19 @@ class Dispatcher:
         self._router = router
         self._stats = stats
         self._status_builder = status_builder
-        self._spawn = spawn
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
+        self._answers = AnswerCache()
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
-        self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
         preview = self.batch_preview = BatchPreview(slots)
         on_unreachable = self._on_session_unreachable
         self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, self._boot, on_unreachable)
+        self._receipt_sender = ReceiptSender(self._batch_sender, status_builder, spawn, self._send_receipt)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        callbacks = self._build_lifeline_callbacks()
-        self.descriptor_server = DescriptorServer(slots.open_readable, callbacks, allowance.max_lifeline_connections)
+        self._loop_shares = LoopShares(OWN_USER)
+        self.descriptor_server = self._build_descriptor_server(allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
@@ -134,9 +133,10 @@ class Dispatcher:
         self._connections = self._session_manager.connections
         engine.set_listener(self)
 
-    def _build_lifeline_callbacks(self) -> LifelineCallbacks:
-        set_process = self._status_builder.set_process
-        return LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released, set_process)
+    def _build_descriptor_server(self, most_links: int) -> DescriptorServer:
+        released, paired = self._on_batches_released, self._status_builder.set_process
+        callbacks = LifelineCallbacks(self._on_session_lost, self._on_session_closed, released, paired)
+        return DescriptorServer(self._slots.open_readable, callbacks, most_links, self.charge_user)
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -179,7 +179,7 @@ class Dispatcher:
     # --- events
 
     def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> None:
-        """Handles one frame of a client, which runs as `user` (a uid)."""
+        """Handles one frame of a client. `user` is the uid of its process."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
@@ -196,12 +196,25 @@ class Dispatcher:
                 else:
                     self._reply_no_session(identity, header, message)
             case Subscribe():
-                self._handle_subscribe(identity, message)
+                self._handle_subscribe(identity, message, user)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                answer = self._query_responder.answer_query(
-                    message, session_count=len(self._connections), is_draining=self._is_draining
+                self._router.send_frame(
+                    identity, build_frame(FrameHeader(self._boot, 0, 0), self._encode_answer(message))
                 )
-                self._send_without_session(identity, answer)
+
+    def _encode_answer(self, question: QueryMessage) -> bytes:
+        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
+
+        def make_answer() -> bytes:
+            count, is_draining = len(self._connections), self._is_draining
+            answer = self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
+            return encode_message(answer)
+
+        if isinstance(question, (AskMonitor, AskNames)):
+            return make_answer()
+        if isinstance(question, AskStreams):
+            return self._answers.get_or_make_lasting_answer(AskStreams, make_answer)
+        return self._answers.get_or_make_answer(type(question), make_answer)
 
     def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
         """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
@@ -213,16 +226,8 @@ class Dispatcher:
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
-            case Progress(upto, released, taken, waited_ns, retired):
-                self._stats.add_stage_runs(
-                    f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
-                )
-                self._status_builder.on_progress(connection.session, taken, waited_ns / 1e9, time.monotonic())
-                self._handle_scheduler_events(
-                    LeaseReleased(connection.session, released, retired),
-                    ProgressReported(connection.session, taken),
-                    CreditGranted(connection.session, upto),
-                )
+            case Progress():
+                self._handle_progress(connection, message)
             case ReceiptSeen(epoch, digest, ok, timing):
                 self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
                 if timing is not None:
@@ -251,6 +256,27 @@ class Dispatcher:
             case Goodbye(kept):
                 self._on_session_closed(connection.session, kept, "said goodbye")
 
+    def _handle_progress(self, connection: Connection, progress: Progress) -> None:
+        session, released, waited_s = connection.session, progress.released, progress.waited_ns / 1e9
+        # No number is looked at before it is known that there can be so many leases: a frame has room for thousands.
+        if not len(progress.retired) <= len(released) <= connection.lease_count:
+            self._stats.add_count("wire", "malformed")
+            log.warning(
+                "wire.malformed",
+                f"a trainer released {len(released)} batches, {len(progress.retired)} of them still mapped, but has "
+                f"{connection.lease_count}: its report is dropped",
+                session=session,
+            )
+            return
+        connection.lease_count -= len(released)
+        self._stats.add_stage_runs(f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released))
+        self._status_builder.on_progress(session, progress.taken, waited_s, time.monotonic())
+        self._handle_scheduler_events(
+            LeaseReleased(session, released, progress.retired),
+            ProgressReported(session, progress.taken),
+            CreditGranted(session, progress.upto),
+        )
+
     def _send_pong(self, connection: Connection) -> None:
         """Sends a client the state of its session as the daemon has it."""
         session = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
@@ -259,17 +285,19 @@ class Dispatcher:
             paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
             self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
+    # The methods of GateListener, which documents when each is called.
+
+    def charge_user(self, user: int, took_s: float) -> float:
+        return self._loop_shares.charge_and_get_pause_s(user, took_s, time.monotonic())
+
     def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
-        """Takes over a trainer's lifeline from a gate, which has received its session's secret."""
         self.descriptor_server.adopt_connection(connection, secret)
 
     def on_client_unreachable(self, identity: bytes) -> None:
-        """Ends the session of a client behind a gate that is gone or does not read."""
         if connection := self._connections.find_by_identity(identity):
             self._on_session_unreachable(connection.session)
 
     def on_gate_ended(self, prefix: bytes) -> None:
-        """Ends the sessions of all clients behind a gate that has ended. They subscribe again through the next one."""
         for connection in self._connections.list_connections():
             if connection.identity.startswith(prefix):
                 self._on_session_unreachable(connection.session)
@@ -300,16 +328,20 @@ class Dispatcher:
     def on_worker_lost(self) -> None:
         self._status_builder.on_worker_died(time.monotonic())
 
-    def _handle_subscribe(self, identity: bytes, message: Subscribe) -> None:
+    def _handle_subscribe(self, identity: bytes, message: Subscribe, user: int) -> None:
         # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an
         # earlier daemon take no memory of this one.
         before = self._connections.find_by_identity(identity)
         if before is not None:
             self._on_session_closed(before.session, None, "it subscribed again")
         earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
-        ended = len(self._scheduler.ended_sessions)
         event = self._session_manager.validate_and_add_connection(
-            identity, message, is_draining=self._is_draining, earlier_sessions=earlier, ended_count=ended
+            identity,
+            message,
+            is_draining=self._is_draining,
+            earlier_sessions=earlier,
+            ended_sessions=self._scheduler.ended_sessions,
+            user=user,
         )
         if event is not None:
             self._handle_scheduler_events(event)
@@ -332,6 +364,9 @@ class Dispatcher:
 
     def _on_batches_released(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
         """Releases batches that the trainer of an ended session has dropped, as it reports on its lifeline."""
+        ended = self._scheduler.ended_sessions.get(session)
+        if ended is not None and ended.leases.keys().isdisjoint(numbers):
+            return  # they were released before; every release of an ended session computes all credits anew
         self._handle_scheduler_events(LeaseReleased(session, numbers, retired))
         if self._connections.find_by_session(session) is None:
             self._close_session_lifeline(session)
@@ -360,12 +395,14 @@ class Dispatcher:
             del self._streams[name]
         else:
             self._streams[name] = stream
+        self._answers.forget_lasting_answers()
         self._handle_scheduler_events(StreamChanged(name, stream.stream_shape if stream else None, reason))
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         """Replaces a stream by one that trainers cannot tell from it. Its sessions continue."""
         self._streams[stream.spec.name] = stream
+        self._answers.forget_lasting_answers()
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved; the status reports it."""
@@ -395,6 +432,7 @@ class Dispatcher:
             match action:
                 case SendBatch(session, number, slot):
                     if connection := self._connections.find_by_session(session):
+                        connection.lease_count += 1
                         batch = self._batch_sender.queue_delivery(connection, number, slot, is_awaited=is_fresh)
                         self._status_builder.epoch_tracker.on_batch_sent(
                             session, connection.rank, batch.key, now_s, is_first=batch.deliveries == 1
@@ -402,7 +440,8 @@ class Dispatcher:
                 case ProduceBatch():
                     self._produce_batch(action)
                 case SendReceipt(session, cursor):
-                    self._spawn(self._send_receipt(session, cursor))
+                    if connection := self._connections.find_by_session(session):
+                        self._receipt_sender.add_due_receipt(connection, cursor)
                 case DropSlots(slots):
                     self._drop_slots_everywhere(slots)
                 case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
@@ -420,21 +459,8 @@ class Dispatcher:
             return
         self._engine.produce_batch(action.key, action.slot, action.slot_bytes)
 
-    async def _send_receipt(self, session: int, cursor: Cursor) -> None:
-        connection = self._connections.find_by_session(session)
-        if connection is None:
-            return
-        # Other events are handled while a thread computes the digest. The session may end meanwhile, and its receipt
-        # is then dropped.
-        digest = await self._expected_digests.compute_digest(connection.stream, cursor)
-        connection.receipts += 1
-        # The supply counts batches when they are sent, so the epoch's last ones go first.
-        self._batch_sender.send_queued_batches()
-        dropped = count_dropped_samples(connection.stream, cursor)
-        self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
-        self._send_to_session(
-            connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_and_reset_supply())
-        )
+    def _send_receipt(self, connection: Connection, receipt: ReceiptDue) -> None:
+        self._send_to_session(connection, receipt)
         self._handle_scheduler_events()
 
     def _drop_slots_everywhere(self, slots: tuple[int, ...]) -> None:

@@ -15,13 +15,14 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from streamd.core import log
 from streamd.daemon.gate_process import GateProcess
+from streamd.daemon.receipt_sender import SpawnTask
+from streamd.daemon.sessions import OWN_USER
 from streamd.ipc.record_link import USER, RecordKind, split_client_frame
 from streamd.ipc.router import FrameSender
 from streamd.limits import (
@@ -32,12 +33,9 @@ from streamd.limits import (
     MAX_GATES,
 )
 
-OWN_USER: Final = os.geteuid()  # of the clients that the daemon trusts
 _IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from the own ones: a mark, the gate's number
 _MARK: Final = b"g"  # the identities that a ROUTER makes begin with a zero
 _NAME_BYTES: Final = 16  # of the secret name of a gate's folder
-
-SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class GateListener(Protocol):
@@ -45,6 +43,10 @@ class GateListener(Protocol):
 
     def handle_frame(self, identity: bytes, data: bytes, user: int) -> None:
         """Handles one frame of a client of `user`."""
+
+    def charge_user(self, user: int, took_s: float) -> float:
+        """Charges a user for processor time, and returns for how many seconds its next frames must wait."""
+        ...
 
     def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
         """Takes over a trainer's lifeline, which has sent its session's secret."""
@@ -83,14 +85,12 @@ class GateKeeper:
         own_path: Path,
         *,
         own_user: int = OWN_USER,
-        measure_pause_s: Callable[[int, float], float] = lambda _user, _took_s: 0.0,
         most_gates: int = MAX_GATES,
     ) -> None:
         self._router = router
         self._folder = folder
         self.own_path = own_path
         self._own_user = own_user
-        self._measure_pause_s = measure_pause_s
         self._most_gates = most_gates
         self._gates: dict[int, _UserGate] = {}  # by user
         self._by_number: dict[int, _UserGate] = {}  # those that run
@@ -195,7 +195,7 @@ class GateKeeper:
             gate.process = GateProcess(
                 lambda kind, body: self._handle_gate_record(gate, kind, body),
                 lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
-                lambda took_s: self._measure_pause_s(user, took_s),
+                lambda took_s: self._listener.charge_user(user, took_s) if self._listener is not None else 0.0,
             )
             self._spawn(self._run_gate(gate, gate.process))
         elif gate.process is None or gate.is_ready:

@@ -8,35 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
-from streamd.core.spec import StreamSpec
+from streamd.core.spec import Cursor, StreamSpec
 from streamd.core.text import shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.epoch_summary import EpochSummary
+from streamd.daemon.session_shares import SessionCounts, find_full_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer, build_unknown_stream_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
+from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 from streamd.scheduler.events import Subscribed
+
+OWN_USER: Final = os.geteuid()  # the daemon's own user, which is trusted
 
 _PIDS_END: Final = 1 << 22  # the kernel's bound
 _DRAINING_RETRY_S: Final = 0.2
 _FULL_RETRY_S: Final = 1.0
+_NO_SESSIONS: Final = SessionCounts()
 
 
 @dataclass(slots=True)
 class Connection:
-    """A client with a session, or one whose subscription the scheduler has yet to admit."""
+    """A client with a session, or one whose subscription the scheduler has yet to admit. `user` is its uid."""
 
     identity: bytes
     session: int
@@ -46,9 +52,12 @@ class Connection:
     world: int
     credit: int = 0
     receipts: int = 0  # sent so far
+    lease_count: int = 0  # batches queued for it, less those that it has reported as released
+    due_receipts: deque[Cursor] = field(default_factory=deque)  # of epochs that were sent; the first is being computed
     is_gone: bool = False
     supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
     trainer: SubscribedTrainer = field(default_factory=SubscribedTrainer)
+    user: int = OWN_USER
 
 
 class Connections:
@@ -87,30 +96,28 @@ def find_subscribe_refusal(
     message: Subscribe,
     streams: Mapping[str, ServedStream],
     *,
-    session_count: int,
     is_draining: bool,
+    counts: SessionCounts = _NO_SESSIONS,
     allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
-    ended_count: int = 0,
+    user: int = OWN_USER,
 ) -> Refused | None:
-    """Returns the refusal of a subscription, with what to do; None when it is valid.
-
-    `ended_count` of the `session_count` sessions are over while their trainers still hold batches of them.
-    """
+    """Returns the refusal of a subscription of `user`, with what to do; None when it is valid."""
     stream = streams.get(message.stream)
     if stream is None:
         return build_unknown_stream_refusal(message.stream, streams)
     if not 0 <= message.together <= MAX_SESSIONS:
         return Refused("usage", f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}")
-    if not 0 <= message.rank < message.world <= MAX_WORLD or (message.epochs is not None and message.epochs < 0):
+    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
         return Refused(
             "usage",
             f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
-            f"1, world at most {MAX_WORLD}, and epochs 0 or more",
+            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}",
         )
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
-    if session_count >= allowance.sessions:
-        return Refused("busy", allowance.format_session_refusal(ended_count), _FULL_RETRY_S)
+    full = find_full_refusal(counts, allowance, user, is_own_user=user == OWN_USER)
+    if full is not None:
+        return Refused("busy", full, _FULL_RETRY_S)
     return _find_cursor_refusal(message, stream.spec)
 
 
@@ -164,6 +171,8 @@ class SessionManager:
         self._send_to_session = send_to_session
         self._send_without_session = send_without_session
         self._numbers = itertools.count(1)
+        # The user of each session that is connected, or has ended while its trainer still holds batches of it.
+        self._user_by_session: dict[int, int] = {}
         self._is_empty = asyncio.Event()
 
     async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
@@ -185,29 +194,23 @@ class SessionManager:
         *,
         is_draining: bool,
         earlier_sessions: tuple[int, ...] = (),
-        ended_count: int = 0,
+        ended_sessions: Collection[int] = (),
+        user: int = OWN_USER,
     ) -> Subscribed | None:
         """Adds a connection and returns its event for the scheduler; sends a refusal and returns None if invalid.
 
-        `earlier_sessions` of this client are over while it still holds batches of them; `ended_count` counts all such.
+        `ended_sessions` are over while trainers still hold batches of them. This client names `earlier_sessions` as its
+        own; those of other users are left out.
         """
+        counts = self._count_sessions(ended_sessions, user)
         refusal = find_subscribe_refusal(
-            message,
-            self._streams,
-            session_count=len(self.connections) + ended_count,  # their lifelines still take descriptors
-            is_draining=is_draining,
-            allowance=self._allowance,
-            ended_count=ended_count,
+            message, self._streams, is_draining=is_draining, counts=counts, allowance=self._allowance, user=user
         )
         if refusal is not None:
             self._send_without_session(identity, refusal)
             return None
-        session = next(self._numbers)
-        stream = self._streams[message.stream]
-        trainer = describe_trainer(message)
-        self.connections.add_connection(
-            Connection(identity, session, stream, message.transport, message.rank, message.world, trainer=trainer)
-        )
+        earlier = tuple(each for each in earlier_sessions if self._user_by_session.get(each) == user)
+        session = self._add_connection(identity, message, user)
         return Subscribed(
             session,
             message.stream,
@@ -220,8 +223,35 @@ class SessionManager:
             message.resuming,
             message.live,
             message.together,
-            earlier_sessions,
+            earlier,
+            user,
         )
+
+    def _count_sessions(self, ended_sessions: Collection[int], user: int) -> SessionCounts:
+        """Counts the sessions that take descriptors: those connected, and those ended, whose lifelines are open."""
+        connected = {each.session: each.user for each in self.connections.list_connections()}
+        ended = {each: self._user_by_session.get(each, OWN_USER) for each in ended_sessions if each not in connected}
+        self._user_by_session = connected | ended
+        users = list(self._user_by_session.values())
+        return SessionCounts(len(users), len(ended), users.count(user), list(ended.values()).count(user))
+
+    def _add_connection(self, identity: bytes, message: Subscribe, user: int) -> int:
+        """Adds the connection of a valid subscription; returns its session."""
+        session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message)
+        self.connections.add_connection(
+            Connection(
+                identity,
+                session,
+                stream,
+                message.transport,
+                message.rank,
+                message.world,
+                trainer=trainer,
+                user=user,
+            )
+        )
+        self._user_by_session[session] = user
+        return session
 
     def apply_session_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
         """Performs what the scheduler has decided: admits, refuses or stops sessions, or changes their credit."""

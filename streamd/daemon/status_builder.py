@@ -44,7 +44,7 @@ from streamd.ipc.messages import (
     Streams,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.limits import MAX_NAMES
+from streamd.limits import MAX_NAMES, MAX_SLOTS
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
@@ -164,6 +164,8 @@ class StatusBuilder:
         seen = self._sessions[session]
         seen.batches.add_amount(now_s, len(deliveries))
         seen.untaken.extend(deliveries)
+        # A trainer can release only what it has taken, so no more can be untaken than a session may hold.
+        self._mark_taken(seen, len(seen.untaken) - MAX_SLOTS, now_s)
         seen.last_active_s = now_s
         if first_sent:
             self._first_sent_batches[seen.part[0]].add_amount(now_s, first_sent)

@@ -70,7 +70,8 @@ class DescriptorServer:
 
     All methods and callbacks run on the event loop; none of them blocks. `open_slot` returns a new descriptor of a
     slot, None if the slot is gone, and may raise OSError. At most `max_links` connections are open at a time.
-    `measure_pause_s(user, took_s)` returns how long a user's messages must wait after one that took so long.
+    `measure_pause_s(user, took_s)` returns how long a user's messages must wait after one that took so much processor
+    time.
     """
 
     def __init__(
@@ -199,9 +200,9 @@ class DescriptorServer:
             return
         except OSError:
             data = b""
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         self._handle_message(descriptor, lifeline, data)
-        pause_s = self._measure_pause_s(lifeline.user, time.perf_counter() - began_s)
+        pause_s = self._measure_pause_s(lifeline.user, time.thread_time() - began_s)
         if pause_s > 0 and self._links.get(descriptor) is lifeline:
             loop = asyncio.get_running_loop()
             loop.remove_reader(descriptor)

@@ -6,7 +6,7 @@ session. Within a connection messages keep their order and none is lost; a conne
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,9 +14,20 @@ from streamd.core.bad_samples import BadRow
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, OrderFacts, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
+from streamd.limits import MAX_COUNT, MAX_DIGEST_CHARS, MAX_NAME_CHARS, MAX_SESSIONS, MAX_SLOTS
 
 Transport = Literal["shared", "inline"]
 Refusal = Literal["unknown", "memory", "token", "busy", "usage"]
+
+# What a client may send: a frame with any other number, text or tuple is malformed. A number that may be negative is
+# refused by name where it is used, since users can write it.
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
+Digest = Annotated[str, msgspec.Meta(max_length=MAX_DIGEST_CHARS)]
+# As many as a session may hold: each is in a slot of its own.
+DeliveryNumbers = Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_SLOTS)]
+EarlierSessions = Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=MAX_SESSIONS)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -46,24 +57,24 @@ class Subscribe(_Message, frozen=True, tag=3):
     many of them an epoch has for it (`steps`); 0 for unknown.
     """
 
-    stream: str
-    rank: int
-    world: int
-    epochs: int | None
+    stream: Name
+    rank: Number
+    world: Number
+    epochs: Number | None
     cursor: Cursor
     uneven: UnevenPolicy
-    credit: int
+    credit: Number
     transport: Transport
-    order_id: str | None
+    order_id: Digest | None
     resuming: bool
     live: bool = False
-    together: int = 0
+    together: Number = 0
     order: OrderFacts | None = None
-    earlier: tuple[tuple[int, int], ...] = ()
-    name: str = ""
-    pid: int = 0
-    batch_size: int = 0
-    steps: int = 0
+    earlier: EarlierSessions = ()
+    name: Name = ""
+    pid: Number = 0
+    batch_size: Number = 0
+    steps: Number = 0
 
 
 class Progress(_Message, frozen=True, tag=4):
@@ -73,18 +84,18 @@ class Progress(_Message, frozen=True, tag=4):
     loop waited for batches since the last report.
     """
 
-    upto: int
-    released: tuple[int, ...]
-    taken: int
-    waited_ns: int
-    retired: tuple[int, ...] = ()
+    upto: Count
+    released: DeliveryNumbers
+    taken: Count
+    waited_ns: Count
+    retired: DeliveryNumbers = ()
 
 
 class ReceiptSeen(_Message, frozen=True, tag=5):
     """The result of comparing the client's account of an epoch with the daemon's, and where its time went."""
 
-    epoch: int
-    digest: str
+    epoch: Count
+    digest: Digest
     ok: bool
     timing: EpochTiming | None = None
 
@@ -92,13 +103,13 @@ class ReceiptSeen(_Message, frozen=True, tag=5):
 class Goodbye(_Message, frozen=True, tag=6):
     """End the session. Its trainer holds the deliveries `kept`, and reports on its lifeline when it drops them."""
 
-    kept: tuple[int, ...] = ()
+    kept: DeliveryNumbers = ()
 
 
 class AskNames(_Message, frozen=True, tag=7):
     """Request the names of these samples' files. The answer is Names."""
 
-    stream: str
+    stream: Name
     sample_ids: tuple[int, ...]
 
 

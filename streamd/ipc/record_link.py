@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -37,8 +38,8 @@ class LinkCallbacks:
     """A link's callbacks, which run on the event loop.
 
     `on_record(kind, body)` handles a record. `on_closed()` is called when the other end is gone. `measure_pause_s`
-    gets the time that records took, and returns how long the next ones must wait. `on_full(is_full)` tells that the
-    other end does not keep up, or does so again.
+    gets the processor time that records took, and returns how long the next ones must wait. `on_full(is_full)` tells
+    that the other end does not keep up, or does so again.
     """
 
     on_record: Callable[[RecordKind, bytes], None]
@@ -122,12 +123,12 @@ class RecordLink(asyncio.Protocol):
         """Handles records for one turn. The rest waits for the next one, and nothing more is read until then."""
         loop = asyncio.get_running_loop()
         was_waiting, self._turn = self._turn is not None, None
-        began_s = loop.time()
-        while (took_s := loop.time() - began_s) < LINK_TURN_S and (record := self._take_record()) is not None:
+        began_s, processor_began_s = loop.time(), time.thread_time()
+        while loop.time() - began_s < LINK_TURN_S and (record := self._take_record()) is not None:
             self._callbacks.on_record(*record)
             if self.is_closed:
                 return
-        pause_s = self._callbacks.measure_pause_s(took_s)
+        pause_s = self._callbacks.measure_pause_s(time.thread_time() - processor_began_s)
         if self._transport is None or (pause_s <= 0 and not self._has_record()):
             if was_waiting and self._transport is not None:
                 self._transport.resume_reading()

@@ -24,6 +24,7 @@ from streamd.core.activity import (
 from streamd.core.bottleneck import Bottleneck
 from streamd.core.status import DaemonStatus, SessionState, SessionStatus, StreamStatus
 from streamd.errors import ConnectError
+from streamd.limits import MAX_COUNT
 
 TRAIN: Final = StreamStatus("train", 1000, 8, 125, 2, 10.0, 80.0, 1.0, 3, 4, 0)
 FIRST: Final = SessionStatus(1, "train", 0, 1, 3, None, 40, 125, 16, 5, "reading", 100.0, 60.0)
@@ -171,6 +172,11 @@ def test_a_finished_session_has_no_cohort_and_no_lag() -> None:
     sessions = [at(1, 0, 0), at(2, 3, 0, doing="finished")]
     assert count_cohorts_by_stream(sessions) == {"train": 1}
     assert compute_steps_behind_leader(sessions) == {1: 0}
+
+
+def test_a_lag_of_very_many_epochs_still_fits_into_64_bits() -> None:
+    sessions = [replace(at(1, 0, 0), steps=1 << 31), replace(at(2, 1 << 40, 0), steps=1 << 31)]
+    assert compute_steps_behind_leader(sessions) == {1: MAX_COUNT, 2: 0}
 
 
 def test_the_lag_is_behind_the_furthest_of_the_same_rank() -> None:

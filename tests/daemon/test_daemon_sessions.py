@@ -11,12 +11,20 @@ import pytest
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon.sessions import Connection, Connections, SessionManager, describe_trainer, find_subscribe_refusal
+from streamd.daemon.session_shares import SessionCounts, compute_user_share
+from streamd.daemon.sessions import (
+    OWN_USER,
+    Connection,
+    Connections,
+    SessionManager,
+    describe_trainer,
+    find_subscribe_refusal,
+)
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
-from streamd.limits import MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
+from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
 from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
@@ -62,9 +70,9 @@ def manager(stream: ServedStream, recorder: Recorder) -> SessionManager:
     )
 
 
-def begin(manager: SessionManager, identity: bytes) -> int:
+def begin(manager: SessionManager, identity: bytes, user: int = OWN_USER) -> int:
     """Admits a session and returns its number."""
-    asked = manager.validate_and_add_connection(identity, WISH, is_draining=False)
+    asked = manager.validate_and_add_connection(identity, WISH, is_draining=False, user=user)
     assert asked is not None
     manager.apply_session_action(AdmitSession(asked.session, 4, None), 1.0)
     return asked.session
@@ -93,6 +101,32 @@ def test_a_trainer_refused_by_the_scheduler_is_told_and_removed(manager: Session
     manager.apply_session_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
     assert recorder.said == [(b"one", Refused("memory", "too little", 2.0))]
     assert len(manager.connections) == 0
+
+
+def test_only_a_users_own_ended_sessions_count_within_its_new_one(manager: SessionManager) -> None:
+    mine, theirs = (begin(manager, identity, user) for identity, user in ((b"one", 1001), (b"two", 1002)))
+    for session in (mine, theirs):
+        manager.end_session(session, "it left")
+    ended = (mine, theirs)
+    event = manager.validate_and_add_connection(
+        b"three", WISH, is_draining=False, earlier_sessions=ended, ended_sessions=ended, user=1001
+    )
+    assert event is not None
+    assert (event.earlier, event.user) == ((mine,), 1001)
+
+
+def test_ended_sessions_with_batches_count_for_their_user(manager: SessionManager, recorder: Recorder) -> None:
+    share = compute_user_share(MAX_SESSIONS)
+    ended = [begin(manager, b"%d" % number, 1001) for number in range(share)]
+    for session in ended:
+        manager.end_session(session, "it left")
+    assert manager.validate_and_add_connection(b"me", WISH, is_draining=False, ended_sessions=ended, user=1002)
+    recorder.said.clear()
+    assert not manager.validate_and_add_connection(b"it", WISH, is_draining=False, ended_sessions=ended, user=1001)
+    ((_, refusal),) = recorder.said
+    assert isinstance(refusal, Refused)
+    assert f"user 1001 has {share} sessions (of which {share} have ended" in refusal.text
+    assert manager.validate_and_add_connection(b"it", WISH, is_draining=False, user=1001), "all were released"
 
 
 @pytest.mark.parametrize("changed", [True, False])
@@ -172,7 +206,8 @@ def refusal_of(
     stream: ServedStream, /, *, session_count: int = 0, is_draining: bool = False, **changes: Any
 ) -> Refused | None:
     asked = msgspec.structs.replace(WISH, **changes)
-    return find_subscribe_refusal(asked, {"train": stream}, session_count=session_count, is_draining=is_draining)
+    counts = SessionCounts(session_count)
+    return find_subscribe_refusal(asked, {"train": stream}, is_draining=is_draining, counts=counts)
 
 
 @pytest.mark.parametrize("session_count", [0, MAX_SESSIONS - 1])
@@ -197,6 +232,7 @@ def at(*history: Segment, epoch: int = 0) -> dict[str, Any]:
             "rank must be from 0 to world - 1, world at most 1048575, and epochs 0 or more",
         ),
         ({"epochs": -1}, "usage", "epochs -1"),
+        ({"epochs": MAX_EPOCHS + 1}, "usage", f"epochs 0 or more, at most {MAX_EPOCHS}"),
         ({"order_id": "0123456789abcdef"}, "token", "has a different order now"),
         (at(epoch=-1), "token", "out of range"),
         (at(Segment(1, 1, 0, 1)), "token", "does not add up"),

@@ -30,6 +30,7 @@ from streamd.ipc.messages import (
     Streams,
 )
 from streamd.ipc.slots import SlotStore
+from streamd.limits import MAX_SLOTS
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed, TimePassed
 from streamd.scheduler.scheduler import Scheduler
@@ -217,6 +218,13 @@ def test_a_session_shows_taken_batches_and_the_trainers_own_steps(rig: StatusRig
     assert (told.name, told.pid, told.batch_size) == ("lr-0.01", 77, 4)
     assert (told.epoch, told.step, told.steps, told.in_flight) == (0, 3, 10, 1)
     assert (told.own_step, told.own_steps) == (6, 20)
+
+
+def test_batches_beyond_those_a_session_can_hold_count_as_taken(rig: StatusRig) -> None:
+    rig.subscribe(1)
+    rig.send(1, MAX_SLOTS + 5, 0.5)
+    assert len(rig.builder._sessions[1].untaken) == MAX_SLOTS
+    assert rig.stats.values_by_group()["stream.train"]["taken_samples"] == 5 * 8
 
 
 def test_a_received_epoch_counts_as_taken_to_its_end(rig: StatusRig) -> None:

@@ -60,7 +60,7 @@ from streamd.ipc.messages import (
     Subscribe,
     Welcome,
 )
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_COUNT, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
 
 TIMING: Final = EpochTiming(3, 43.0, 2.0, "none", BatchSupply(70, 30, 2.5, 0.5, 0.75))
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
@@ -162,8 +162,8 @@ def test_the_largest_client_messages_fit_a_client_frame() -> None:
         "s" * 255, 0, 1, 1 << 39, Cursor(1 << 39, history), "drop", MAX_CREDIT, "shared", "f" * 32, True
     )
     names = AskNames("s" * 255, tuple(range(1 << 62, (1 << 62) + MAX_NAMES)))
-    all_leases = tuple(range(1 << 62, (1 << 62) + MAX_CREDIT))
-    progress = Progress(1 << 62, all_leases, 1 << 62, 1 << 62, all_leases)
+    all_leases = tuple(range(MAX_COUNT - MAX_CREDIT, MAX_COUNT))
+    progress = Progress(MAX_COUNT, all_leases, MAX_COUNT, MAX_COUNT, all_leases)
     held_over = tuple((1 << 62, 1 << 62) for _ in range(MAX_SESSIONS))
     resumed = msgspec.structs.replace(subscribe, earlier=held_over)
     for message in (subscribe, resumed, progress, names, Goodbye(all_leases)):

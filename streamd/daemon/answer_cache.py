@@ -1,0 +1,56 @@
+"""Encoded answers to questions that anybody may ask, shared by all who ask: a flood of questions makes few answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
+
+ReadClock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptAnswer:
+    encoded: bytes
+    made_s: float
+
+
+class AnswerCache:
+    """Keeps the last answer of each kind. Lives on the event loop.
+
+    While making answers takes less than ANSWER_SHARE of the time, after a burst of ANSWER_BURST_S, every answer is made
+    anew. Beyond that, a kept one is given until it is ANSWER_AGE_S old. `read_clock_s` and `read_spent_s` are the
+    monotonic time and the processor time of this thread.
+    """
+
+    def __init__(self, read_clock_s: ReadClock = time.monotonic, read_spent_s: ReadClock = time.thread_time) -> None:
+        self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
+        self._answers: dict[type, _KeptAnswer] = {}
+        self._lasting_answers: dict[type, bytes] = {}
+        # A leaky bucket of the time spent on answers: its level, and when that was so.
+        self._level_s, self._level_time_s = 0.0, read_clock_s()
+
+    def get_or_make_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
+        """Returns the answer to questions of this kind: a new one if time allows, else the one kept."""
+        now_s, kept = self._read_clock_s(), self._answers.get(kind)
+        level_s = max(0.0, self._level_s - ANSWER_SHARE * (now_s - self._level_time_s))
+        if kept is not None and level_s > ANSWER_BURST_S and now_s < kept.made_s + ANSWER_AGE_S:
+            return kept.encoded
+        began_s = self._read_spent_s()
+        encoded = make_answer()
+        self._level_s, self._level_time_s = level_s + self._read_spent_s() - began_s, now_s
+        self._answers[kind] = _KeptAnswer(encoded, now_s)
+        return encoded
+
+    def get_or_make_lasting_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
+        """Returns an answer that holds until `forget_lasting_answers` is called."""
+        encoded = self._lasting_answers.get(kind)
+        if encoded is None:
+            encoded = self._lasting_answers[kind] = make_answer()
+        return encoded
+
+    def forget_lasting_answers(self) -> None:
+        """Makes the lasting answers anew when they are next asked for."""
+        self._lasting_answers.clear()
