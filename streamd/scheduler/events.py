@@ -15,7 +15,7 @@ class Subscribed:
 
     `live`: the session begins where the others are instead, and `epochs` counts from there. `together`: nothing is sent
     before this many sessions of the stream exist. `earlier`: ended sessions of the same trainer, of which it still
-    holds batches. `resuming`: the trainer goes on with a session that it had.
+    holds batches. `resuming`: the trainer goes on with a session that it had. `user`: the uid that it runs as.
     """
 
     session: int
@@ -30,6 +30,7 @@ class Subscribed:
     live: bool = False
     together: int = 0
     earlier: tuple[int, ...] = ()
+    user: int = 0
 
 
 class CreditGranted(msgspec.Struct, frozen=True, gc=False):
