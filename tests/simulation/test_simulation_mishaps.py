@@ -85,8 +85,10 @@ def test_an_impossible_fault_is_replaced_by_a_possible_one() -> None:
     assert all(simulation.story.counts["a connection breaks"] == 1 for simulation in simulations)
 
 
-@pytest.mark.parametrize("users", [(0,) * 8, (1,) * 8, (0, 0, 1, 1, 1, 2, 2, 3)])
-def test_trainers_stopped_for_ever_with_all_their_batches_keep_no_newcomer_out(users: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("users", "slots"), [((0,) * 8, 44), ((1,) * 8, 64), ((0, 0, 1, 1, 1, 2, 2, 3), 64)])
+def test_trainers_stopped_for_ever_with_all_their_batches_keep_no_newcomer_out(
+    users: tuple[int, ...], slots: int
+) -> None:
     scenario = some_scenario(
         *["a trainer is stopped for ever"] * 6,
         *["a trainer is killed", "a trainer leaves and comes back"] * 2,
@@ -94,7 +96,7 @@ def test_trainers_stopped_for_ever_with_all_their_batches_keep_no_newcomer_out(u
         credits=(16, 1024, 16, 4, 1024, 16, 8, 16),
         users=users,
         steps_s=(0.005,) * 8,
-        hardware=Hardware(slots=80, workers=2, decode_s=0.005),
+        hardware=Hardware(slots=slots, workers=2, decode_s=0.005),
         may_stop=6,
     )
 
