@@ -60,7 +60,7 @@ class Daemon(RuleBasedStateMachine):
         ranks=st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]),
         uneven=st.sampled_from(["drop", "pad"]),
         epochs=st.sampled_from([1, 2, 3, None]),
-        credit=st.integers(0, 9),
+        credit=st.one_of(st.integers(0, 9), st.just(32)),
         behind=st.lists(st.tuples(few, few), max_size=2),
         manner=st.sampled_from(["from a cursor", "from a cursor", "live", "together"]),
         user=st.sampled_from(USERS),
