@@ -187,11 +187,11 @@ def admit_session(
 
 def _divide_memory(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> MemoryShares:
     """Returns how sessions and users divide what production leaves, if `shape` is among the streams in use."""
-    shapes = [shape, *(session.shape for session in sessions)]
-    ahead = max(compute_production_slots(each, limits) for each in shapes)
+    shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
+    ahead = max(compute_production_slots(each, limits) for each in shapes.values())
     production = MemoryRoom(compute_production_bytes(sessions, limits, shape), ahead)
     total = MemoryRoom(limits.memory_bytes, limits.most_slots) - production
-    return MemoryShares(total, max(each.slot_bytes for each in shapes), limits.own_user)
+    return MemoryShares(total, max(each.slot_bytes for each in shapes.values()), limits.own_user)
 
 
 def _count_held_slots(sessions: Sequence[ScheduledSession], new_credits: Mapping[int, int]) -> dict[int, int]:
@@ -245,15 +245,17 @@ def compute_grown_credits(
     """Returns the credits that may grow, session -> credit: each at most half of what the other sessions leave free."""
     # What a session holds beyond a credit that shrank still occupies memory, so it counts too.
     counts = {session.id: max(session.credit, session.held_count) for session in sessions}
-    grown = {}
+    grown: dict[int, int] = {}
+    if not sessions:
+        return grown
+    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, held_over.apart)
     for session in sessions:
         inherited = session.count_of_earlier_leases
-        occupancy = _Occupancy(_divide_memory(sessions, limits, session.shape), sessions, held_over.apart)
-        request = _CreditRequest(
-            session.user, session.shape.slot_bytes, 0, session.wanted_credit + inherited, inherited
-        )
-        beside = counts | {session.id: 0}
-        credit = occupancy.bound_credit(request, beside).limit_credit(request.wanted, request.least)
+        wanted = session.wanted_credit + inherited
+        if session.credit >= wanted:
+            continue
+        request = _CreditRequest(session.user, session.shape.slot_bytes, 0, wanted, inherited)
+        credit = occupancy.bound_credit(request, counts | {session.id: 0}).limit_credit(wanted, request.least)
         if credit > session.credit:
             grown[session.id] = credit
             counts[session.id] = max(credit, counts[session.id])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.limits import KEPT_SESSIONS, KEPT_SHARE, MIN_CREDIT, OTHER_USERS, OWN_USER_SHARE, USER_KEPT_SHARE
 
@@ -49,18 +50,12 @@ class MemoryRoom:
         return min(self.byte_count // slot_bytes, self.slot_count)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHolding:
+class SlotHolding(NamedTuple):
     """The slots that count for one session, running or ended, of a user."""
 
     user: int
     slot_bytes: int
     slots: int
-
-    @property
-    def first_slots(self) -> int:
-        """Those of the slots that every session may have."""
-        return min(self.slots, MIN_CREDIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +163,18 @@ def _count_beyond_first(extra: MemoryRoom, slot_bytes: int) -> int:
 
 def sum_holdings(holdings: Iterable[SlotHolding]) -> MemoryRoom:
     """Returns what the holdings take together."""
-    pairs = [(each.slots * each.slot_bytes, each.slots) for each in holdings]
-    return MemoryRoom(sum(size for size, _ in pairs), sum(slots for _, slots in pairs))
+    byte_count = slot_count = 0
+    for each in holdings:
+        byte_count += each.slots * each.slot_bytes
+        slot_count += each.slots
+    return MemoryRoom(byte_count, slot_count)
 
 
-def sum_extra_holdings(holdings: Sequence[SlotHolding]) -> MemoryRoom:
+def sum_extra_holdings(holdings: Iterable[SlotHolding]) -> MemoryRoom:
     """Returns what the holdings take together beyond the first batches of each."""
-    first = [SlotHolding(each.user, each.slot_bytes, each.first_slots) for each in holdings]
-    return sum_holdings(holdings) - sum_holdings(first)
+    byte_count = slot_count = 0
+    for each in holdings:
+        if each.slots > MIN_CREDIT:
+            byte_count += (each.slots - MIN_CREDIT) * each.slot_bytes
+            slot_count += each.slots - MIN_CREDIT
+    return MemoryRoom(byte_count, slot_count)
