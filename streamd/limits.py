@@ -18,6 +18,12 @@ MAX_SLOTS: Final = 4096  # each is one descriptor in the daemon and one mapping 
 MIN_CREDIT: Final = 2  # one batch in training, and one on its way
 DEFAULT_CREDIT: Final = 16  # half of it is released and sent at a time: with 8, wake-ups cost a fast trainer a tenth
 MAX_CREDIT: Final = 1024
+# Kept for the first MIN_CREDIT batches of sessions, up to half of the sessions' memory: one part in so many, ...
+KEPT_SHARE: Final = 8  # ... so that trainers of DEFAULT_CREDIT need two of their 16 batches from it, ...
+KEPT_SESSIONS: Final = 7  # ... and room for so many sessions: 14 of the 16 batches that the next one would need
+OTHER_USERS: Final = 4  # users that may hold all they are allowed, and the next one still finds two batches
+USER_KEPT_SHARE: Final = 8  # a user leaves one part in so many; alone on 1 GiB it has eight trainers at full credit
+OWN_USER_SHARE: Final = 8  # one part in so many is for the daemon's own user, whatever all the others hold
 MAX_ARRAY_FILES: Final = 4096  # files of one stream: every worker keeps all of them open
 MAX_OPEN_SHARDS: Final = 512  # of one stream in one worker; opening another costs as much as opening an image's file
 

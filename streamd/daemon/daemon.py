@@ -31,6 +31,7 @@ from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
+from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.socket_activation import HandedSockets
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.status_builder import StatusBuilder
@@ -233,7 +234,7 @@ class Daemon:
 
     def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
         shapes, config = [each.stream_shape for each in streams], self._config
-        return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
+        return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots, OWN_USER))
 
     def _announce_ready(self, group: asyncio.TaskGroup, dispatcher: Dispatcher, seconds: float) -> None:
         """Reports that trainers are served now, to the log, the service manager and `on_ready`."""

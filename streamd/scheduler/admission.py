@@ -1,7 +1,9 @@
 """Computes whether one more session fits into memory, and its credit; formats the reason when it does not fit.
 
-No session gets more than half of the free memory. A trainer that is stopped may hold its batches for ever, and the
-next session still needs room.
+No session gets more than half of the free memory, and what each session gets beyond MIN_CREDIT comes out of a first
+part of the memory: a trainer that is stopped may hold its batches for ever, and the next session still needs room. What
+one user may take is bounded too (`memory_shares`), and a session of a user with a share lowers the credit of that
+user's sessions only, but where its first batches find no memory otherwise.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from streamd.limits import (
 )
 from streamd.scheduler.ended_sessions import HeldOverMemory
 from streamd.scheduler.events import Subscribed
+from streamd.scheduler.memory_shares import CreditBounds, MemoryRoom, MemoryShares, SlotHolding, sum_holdings
 from streamd.scheduler.session import ScheduledSession, clamp_wanted_credit
 
 ADMISSION_RETRY_S = 0.5  # sessions end and leases return at any time
@@ -32,11 +35,15 @@ _NOTHING_HELD_OVER: Final = HeldOverMemory()
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """What all sessions share: the bytes and the number of all slots together, and the workers that fill them."""
+    """What all sessions share: the bytes and the number of all slots together, and the workers that fill them.
+
+    `own_user` is the uid that the daemon runs as. Its sessions are bounded by the memory alone, and not by a share.
+    """
 
     memory_bytes: int
     workers: int
     most_slots: int = MAX_SLOTS
+    own_user: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +68,39 @@ class AdmissionDenial:
 
 
 @dataclass(frozen=True, slots=True)
-class _FreeCapacity:
-    """What sessions may use: bytes, and slots, since each slot is a descriptor in the daemon and in every worker."""
+class _CreditRequest:
+    """What a subscription wants: `least` and `wanted` batches, of which `inherited` are there already."""
 
-    free_bytes: int
-    free_slots: int
+    user: int
+    slot_bytes: int
+    least: int
+    wanted: int
+    inherited: int
 
-    def subtract_sessions(self, sessions: Sequence[ScheduledSession], counts: Mapping[int, int]) -> _FreeCapacity:
-        """Returns what is left when each session has `counts[session.id]` slots; it may be negative."""
-        taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
-        return _FreeCapacity(self.free_bytes - taken, self.free_slots - sum(counts.values()))
+    @staticmethod
+    def from_subscription(event: Subscribed, shape: StreamShape, own_slots: int) -> _CreditRequest:
+        # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit
+        # below their number would save nothing.
+        least = max(MIN_CREDIT, own_slots)
+        return _CreditRequest(event.user, shape.slot_bytes, least, clamp_wanted_credit(event) + own_slots, own_slots)
 
-    def count_fitting_batches(self, slot_bytes: int) -> int:
-        """Returns how many batches of `slot_bytes` fit."""
-        return min(self.free_bytes // slot_bytes, self.free_slots)
+
+@dataclass(frozen=True, slots=True)
+class _Occupancy:
+    """The sessions that are there, the batches `apart` that are held of ended ones, and how memory is divided."""
+
+    shares: MemoryShares
+    sessions: Sequence[ScheduledSession]
+    apart: Sequence[SlotHolding]
+
+    def list_holdings(self, counts: Mapping[int, int]) -> list[SlotHolding]:
+        """Returns all holdings if each session has `counts[session.id]` slots."""
+        live = [SlotHolding(each.user, each.shape.slot_bytes, counts[each.id]) for each in self.sessions]
+        return [*self.apart, *live]
+
+    def bound_credit(self, request: _CreditRequest, counts: Mapping[int, int]) -> CreditBounds:
+        """Returns the bounds of the new session's credit if each other session has `counts[session.id]` slots."""
+        return self.shares.bound_credit(request.user, request.slot_bytes, self.list_holdings(counts), request.inherited)
 
 
 def compute_production_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
@@ -115,6 +141,11 @@ def compute_least_stream_bytes(shape: StreamShape, limits: SchedulerLimits) -> i
     return (MIN_CREDIT + compute_production_slots(shape, limits)) * shape.slot_bytes
 
 
+def compute_session_bytes(sessions: Sequence[ScheduledSession], limits: SchedulerLimits) -> int:
+    """Returns the bytes that `sessions`, at least one, may take together: what production leaves."""
+    return _divide_memory(sessions, limits, sessions[0].shape).total.byte_count
+
+
 def admit_session(
     event: Subscribed,
     shape: StreamShape,
@@ -136,63 +167,76 @@ def admit_session(
         )
     alone = compute_least_stream_bytes(shape, limits)
     if alone > limits.memory_bytes:
-        return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone, []))
-    room = _compute_free_capacity(sessions, limits, shape, held_over)
-    # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit below
-    # their number would save nothing.
-    least = max(MIN_CREDIT, held_over.own_slots)
-    wanted = clamp_wanted_credit(event) + held_over.own_slots
-    shares = _shrink_credits(wanted, least, shape.slot_bytes, sessions, room)
-    if shares is None:
-        others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
-        needed = limits.memory_bytes - room.free_bytes + least * shape.slot_bytes + others
-        text = _format_memory_arithmetic(shape, limits, needed, sessions, held_over)
+        return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone))
+    request = _CreditRequest.from_subscription(event, shape, held_over.own_slots)
+    occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, held_over.apart)
+    new_credits = _shrink_credits(request, occupancy)
+    if new_credits is None:
+        text = _explain_lack_of_room(request, occupancy, shape, limits, held_over)
         return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or held_over.apart_slots else None)
-    shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
+    shrunk = {session.id: new_credits[session.id] for session in sessions if new_credits[session.id] < session.credit}
     # A credit shrinks at once, but a session that holds more batches keeps them until its trainer drops them. So what
     # counts now is the larger of the two, and the new session may have to come again although the credits would allow
     # it.
-    held = {session.id: max(shares[session.id], session.held_count) for session in sessions}
-    free = room.subtract_sessions(sessions, held).count_fitting_batches(shape.slot_bytes)
-    if free >= least:
-        return AdmissionGrant(min(wanted, max(min(free, MIN_CREDIT + held_over.own_slots), free // 2)), shrunk)
-    text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
+    bounds = occupancy.bound_credit(request, _count_held_slots(sessions, new_credits))
+    if bounds.admits(request.least):
+        return AdmissionGrant(bounds.limit_credit(request.wanted, request.least), shrunk)
+    text = _explain_wait_for_batches(request, occupancy, shape, bounds)
     return AdmissionDenial("memory", text, ADMISSION_RETRY_S, shrunk)
 
 
-def _compute_free_capacity(
-    sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape, held_over: HeldOverMemory
-) -> _FreeCapacity:
-    """Returns what sessions may use, one more of `shape` among them.
-
-    Production and the batches held of ended sessions are subtracted.
-    """
-    ahead = max(compute_production_slots(each, limits) for each in (shape, *(session.shape for session in sessions)))
-    taken = compute_production_bytes(sessions, limits, shape) + held_over.apart_bytes
-    return _FreeCapacity(limits.memory_bytes - taken, limits.most_slots - ahead - held_over.apart_slots)
+def _divide_memory(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> MemoryShares:
+    """Returns how sessions and users divide what production leaves, if `shape` is among the streams in use."""
+    shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
+    ahead = max(compute_production_slots(each, limits) for each in shapes.values())
+    production = MemoryRoom(compute_production_bytes(sessions, limits, shape), ahead)
+    total = MemoryRoom(limits.memory_bytes, limits.most_slots) - production
+    return MemoryShares(total, max(each.slot_bytes for each in shapes.values()), limits.own_user)
 
 
-def _shrink_credits(
-    wanted: int, lowest_share: int, slot_bytes: int, sessions: Sequence[ScheduledSession], capacity: _FreeCapacity
-) -> dict[int, int] | None:
-    """Returns credits of `sessions` that leave room for one more session.
+def _count_held_slots(sessions: Sequence[ScheduledSession], new_credits: Mapping[int, int]) -> dict[int, int]:
+    """Returns how many slots each session occupies: its credit, or what it holds beyond one that shrank."""
+    return {session.id: max(new_credits[session.id], session.held_count) for session in sessions}
+
+
+def _shrink_credits(request: _CreditRequest, occupancy: _Occupancy) -> dict[int, int] | None:
+    """Returns credits of the sessions that leave room for one more.
 
     The largest credit is halved repeatedly; of equal ones, the new session's goes first. Returns None if not even the
-    least credit of every session fits.
+    least credit of every session that may yield makes room.
     """
-    shares = {session.id: session.credit for session in sessions}
-    least = {session.id: session.least_credit for session in sessions}
-    # Each turn lowers `wanted` or one share, and neither goes below its least: the loop ends.
-    while capacity.subtract_sessions(sessions, shares).count_fitting_batches(slot_bytes) < wanted:
-        yielding = [each for each in shares if shares[each] > least[each]]
-        largest = max(yielding, key=shares.__getitem__, default=None)
-        if wanted > lowest_share and (largest is None or wanted >= shares[largest]):
-            wanted = max(lowest_share, wanted // 2)
+    new_credits = {session.id: session.credit for session in occupancy.sessions}
+    least = {session.id: session.least_credit for session in occupancy.sessions}
+    wanted = request.wanted
+    # Each turn lowers `wanted` or one credit, and neither goes below its least: the loop ends.
+    while not (bounds := occupancy.bound_credit(request, new_credits)).allows(wanted, request.least):
+        is_starved = wanted == request.least > bounds.by_memory
+        yielding = [
+            session.id
+            for session in _list_yielding_sessions(request, occupancy, is_starved=is_starved)
+            if new_credits[session.id] > least[session.id]
+        ]
+        largest = max(yielding, key=new_credits.__getitem__, default=None)
+        if wanted > request.least and (largest is None or wanted >= new_credits[largest]):
+            wanted = max(request.least, wanted // 2)
         elif largest is not None:
-            shares[largest] = max(least[largest], shares[largest] // 2)
+            new_credits[largest] = max(least[largest], new_credits[largest] // 2)
         else:
             return None
-    return shares
+    return new_credits
+
+
+def _list_yielding_sessions(
+    request: _CreditRequest, occupancy: _Occupancy, *, is_starved: bool
+) -> Sequence[ScheduledSession]:
+    """Returns the sessions whose credit may shrink for the new one.
+
+    A user with a share that opens many sessions must not cost others their credit: it costs its own sessions theirs.
+    Only where there is no memory for the least credit (`is_starved`) do all yield.
+    """
+    if is_starved or not occupancy.shares.is_divided_for(request.user):
+        return occupancy.sessions
+    return [session for session in occupancy.sessions if session.user == request.user]
 
 
 def compute_grown_credits(
@@ -201,31 +245,105 @@ def compute_grown_credits(
     """Returns the credits that may grow, session -> credit: each at most half of what the other sessions leave free."""
     # What a session holds beyond a credit that shrank still occupies memory, so it counts too.
     counts = {session.id: max(session.credit, session.held_count) for session in sessions}
-    grown = {}
+    grown: dict[int, int] = {}
+    if not sessions:
+        return grown
+    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, held_over.apart)
     for session in sessions:
-        beside = counts | {session.id: 0}
-        room = _compute_free_capacity(sessions, limits, session.shape, held_over).subtract_sessions(sessions, beside)
-        credit = min(
-            session.wanted_credit + session.count_of_earlier_leases,
-            room.count_fitting_batches(session.shape.slot_bytes) // 2,
-        )
+        inherited = session.count_of_earlier_leases
+        wanted = session.wanted_credit + inherited
+        if session.credit >= wanted:
+            continue
+        request = _CreditRequest(session.user, session.shape.slot_bytes, 0, wanted, inherited)
+        credit = occupancy.bound_credit(request, counts | {session.id: 0}).limit_credit(wanted, request.least)
         if credit > session.credit:
             grown[session.id] = credit
             counts[session.id] = max(credit, counts[session.id])
     return grown
 
 
+def _explain_lack_of_room(
+    request: _CreditRequest,
+    occupancy: _Occupancy,
+    shape: StreamShape,
+    limits: SchedulerLimits,
+    held_over: HeldOverMemory,
+) -> str:
+    """Returns the arithmetic of the rule that leaves no room, with every credit at its least."""
+    counts = {session.id: session.least_credit for session in occupancy.sessions}
+    bounds = occupancy.bound_credit(request, counts)
+    holdings = occupancy.list_holdings(counts)
+    if bounds.by_memory >= request.least:
+        return _format_share_arithmetic(request, occupancy.shares, shape, limits, holdings)
+    new = SlotHolding(request.user, request.slot_bytes, request.least)
+    needed = limits.memory_bytes - occupancy.shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
+    arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
+    return arithmetic + _format_kept_memory(occupancy.shares, shape)
+
+
+def _explain_wait_for_batches(
+    request: _CreditRequest, occupancy: _Occupancy, shape: StreamShape, bounds: CreditBounds
+) -> str:
+    """Returns why a session that credits leave room for has to wait."""
+    shares, where = occupancy.shares, "memory"
+    if bounds.by_memory < request.least:
+        detail = _format_kept_memory(shares, shape)
+    else:
+        counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
+        share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
+        where = f"the share of user {request.user}"
+        detail = (
+            f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
+        )
+    return f"stream {shape.name!r} fits into {where} as soon as trainers give back batches that they hold{detail}"
+
+
+def _format_kept_memory(shares: MemoryShares, shape: StreamShape) -> str:
+    """Returns how many trainers find room in any case, for the end of a refusal."""
+    trainers = format_count(shares.count_sessions_kept(shape.slot_bytes), "trainer")
+    return (
+        f" ({shares.kept.byte_count / MIB:.1f} of the {shares.total.byte_count / MIB:.1f} MiB for all trainers are "
+        f"kept for the first {MIN_CREDIT} batches of each, which is room for {trainers} of this stream, whatever "
+        "each of them holds)"
+    )
+
+
+def _format_share_arithmetic(
+    request: _CreditRequest,
+    shares: MemoryShares,
+    shape: StreamShape,
+    limits: SchedulerLimits,
+    holdings: Sequence[SlotHolding],
+) -> str:
+    mine = sum_holdings(each for each in holdings if each.user == request.user).byte_count
+    share = max(0, shares.compute_user_share(request.user, holdings).byte_count)
+    left = max(0, shares.compute_left_to_user(request.user, holdings).byte_count)
+    least = request.least * shape.slot_bytes
+    # Of more memory, production takes an eighth, the daemon's own user another, and a quarter of the rest is kept for
+    # other users: more than half reaches the share.
+    needed = limits.memory_bytes + 2 * (mine + least - share) + shape.slot_bytes
+    return (
+        f"stream {shape.name!r} does not fit into the share of user {request.user}: one batch takes "
+        f"{shape.slot_bytes / MIB:.1f} MiB; {request.least} batches for the trainer take {least / MIB:.1f} MiB, and "
+        f"other trainers of this user have {mine / MIB:.1f} MiB; the daemon's own user and all others leave "
+        f"{left / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB to this user, which may take "
+        f"{share / MIB:.1f} MiB of it and leaves the rest to users to come: close subscriptions of this user that are "
+        f"not needed, drop arrays and tensors taken from batches of ended ones, or set memory to at least "
+        f"{-(-needed // MIB)}MiB"
+    )
+
+
 def _format_memory_arithmetic(
     shape: StreamShape,
     limits: SchedulerLimits,
     needed_bytes: int,
-    sessions: Sequence[ScheduledSession],
+    session_count: int = 0,
     held_over: HeldOverMemory = _NOTHING_HELD_OVER,
 ) -> str:
     batch = shape.slot_bytes / MIB
     beside, drop = [], ""
-    if sessions:
-        beside.append(f"the {format_count(len(sessions), 'session')} already open")
+    if session_count:
+        beside.append(f"the {format_count(session_count, 'session')} already open")
     if held_over.apart_slots:
         beside.append(
             f"the {held_over.apart_bytes / MIB:.1f} MiB of {format_count(held_over.apart_slots, 'batch', 'batches')} "

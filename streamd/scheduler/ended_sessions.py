@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from streamd.core.spec import StreamShape
 from streamd.scheduler.events import Subscribed
+from streamd.scheduler.memory_shares import SlotHolding, sum_holdings
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class EndedSession:
     slot_bytes: int
     leases: dict[int, int]  # delivery number -> slot
     successor: int | None = None
+    user: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -30,9 +32,16 @@ class EndedSession:
 class HeldOverMemory:
     """What is held of ended sessions: `apart` counts by itself, `own` within the credit of a new session."""
 
-    apart_bytes: int = 0
-    apart_slots: int = 0
+    apart: tuple[SlotHolding, ...] = ()
     own_slots: int = 0
+
+    @property
+    def apart_bytes(self) -> int:
+        return sum_holdings(self.apart).byte_count
+
+    @property
+    def apart_slots(self) -> int:
+        return sum_holdings(self.apart).slot_count
 
 
 class EndedSessions(Mapping[int, EndedSession]):
@@ -50,10 +59,10 @@ class EndedSessions(Mapping[int, EndedSession]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def add_session(self, session: int, slot_bytes: int, leases: dict[int, int]) -> None:
+    def add_session(self, session: int, slot_bytes: int, leases: dict[int, int], user: int = 0) -> None:
         """Adds a session that has ended, if it has leases. Takes over `leases`: delivery number -> slot."""
         if leases:
-            self._sessions[session] = EndedSession(slot_bytes, leases)
+            self._sessions[session] = EndedSession(slot_bytes, leases, user=user)
 
     def remove_session(self, session: int) -> EndedSession | None:
         """Removes a session that has no leases any more, or whose releases cannot be reported any more.
@@ -67,14 +76,15 @@ class EndedSessions(Mapping[int, EndedSession]):
     ) -> dict[int, EndedSession]:
         """Returns the ended sessions that count within the credit of a new one, by number.
 
-        They are those that its trainer names, with batches of the same size, and with no successor that is active.
+        They are those that its trainer names, of the same user, with batches of the same size, and with no successor
+        that is active.
         """
         # A credit counts batches and not bytes, so batches of another size cannot count within it.
         named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
         return {
             number: each
             for number, each in named.items()
-            if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes
+            if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes and each.user == event.user
         }
 
     def compute_held_over_memory(
@@ -85,13 +95,9 @@ class EndedSessions(Mapping[int, EndedSession]):
         `own` are the ended sessions that the new one inherits.
         """
         mine = own or {}
-        apart = [
-            each
+        apart = tuple(
+            SlotHolding(each.user, each.slot_bytes, len(each.leases))
             for number, each in self._sessions.items()
             if number not in mine and each.successor not in active_sessions
-        ]
-        return HeldOverMemory(
-            sum(each.held_bytes for each in apart),
-            sum(len(each.leases) for each in apart),
-            sum(len(each.leases) for each in mine.values()),
         )
+        return HeldOverMemory(apart, sum(len(each.leases) for each in mine.values()))

@@ -7,12 +7,13 @@ The next daemon builds all state anew, and a trainer that waits loses less than 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NoReturn
 
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.errors import BrokenRuleError
+from streamd.limits import KEPT_SESSIONS, MIN_CREDIT, OTHER_USERS
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -50,6 +51,8 @@ InvariantRule = Literal[
     "slot_free_to_write",  # no slot is written that is leased, in production, or perhaps mapped by a forked child
     "slot_free_to_drop",  # no slot is dropped that is in production or leased, by a session that has ended or not
     "others_unmoved",  # credit and releases of a session send nothing to others; a stream's stop ends its own alone
+    "room_for_sessions",  # credit beyond first batches leaves half of the memory, or the first batches of several
+    "room_for_users",  # credit of a user other than the daemon's own leaves users to come their first batches
     "memory_within_budget",  # the slots add up to what the scheduler accounts for, never more than `memory`
 ]
 _ALL_SESSIONS: Final = -1
@@ -76,6 +79,8 @@ class _SessionRecord:
     """One session, by its events and actions. Its next step begins at batch `base` of `epoch`."""
 
     stream: str
+    user: int
+    slot_bytes: int
     batches: int
     rank: int
     world: int
@@ -94,12 +99,11 @@ class _SessionRecord:
     successor: int | None = None  # of an ended session: the session in whose credit its leases count
 
     @staticmethod
-    def from_subscription(event: Subscribed, batches: int) -> _SessionRecord:
+    def from_subscription(event: Subscribed, shape: StreamShape) -> _SessionRecord:
         cursor, least = event.cursor, 1 if event.uneven == "pad" else event.world
+        data = event.stream, event.user, shape.slot_bytes, shape.batches
         place = event.epochs, cursor.epoch, cursor.next_base_index
-        return _SessionRecord(
-            event.stream, batches, event.rank, event.world, least, *place, _count_history_steps_by_rank(cursor)
-        )
+        return _SessionRecord(*data, event.rank, event.world, least, *place, _count_history_steps_by_rank(cursor))
 
     def move_to_cursor(self, cursor: Cursor) -> None:
         """Lets a session that joins others begin at their cursor instead of its own."""
@@ -127,6 +131,10 @@ class _SessionRecord:
     def count_leases(self) -> int:
         return len(self.leases) + sum(len(each.leases) for each in self.earlier_records)
 
+    def count_slots(self) -> int:
+        """The slots that count for the session: its credit, or what it holds beyond one that shrank."""
+        return max(self.credit, self.count_leases())
+
     def count_steps(self) -> Counter[tuple[int, int]]:
         return self.steps_before + Counter({(self.rank, self.world): self.steps_sent})
 
@@ -145,12 +153,22 @@ class InvariantChecker:
     """Checks every rule with each event and action.
 
     The time of a check does not grow with the number of sessions, slots or batches, but for events that are rare: a
-    changed stream goes through all slots.
+    changed stream goes through all slots, and a credit that grows through all sessions. `measure_session_bytes` returns
+    what the scheduler's sessions may take together now; by default they may take all memory.
     """
 
-    def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
-        self._batches_by_stream = {shape.name: shape.batches for shape in shapes}
+    def __init__(
+        self,
+        shapes: Iterable[StreamShape],
+        memory_bytes: int,
+        own_user: int = 0,
+        measure_session_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        self._shapes = {shape.name: shape for shape in shapes}
         self._memory_bytes, self._slot_bytes = memory_bytes, 0
+        self._own_user = own_user
+        self._measure_session_bytes = measure_session_bytes or (lambda: memory_bytes)
+        self._grown_count = 0
         self._sessions: dict[int, _SessionRecord] = {}
         self._ended: dict[int, _SessionRecord] = {}  # ended sessions of which trainers still hold batches
         self._slots: dict[int, _SlotRecord] = {}
@@ -197,6 +215,8 @@ class InvariantChecker:
             "slot_free_to_write": self._produced_count,
             "slot_free_to_drop": self._dropped_count,
             "others_unmoved": self._sent_count + self._receipt_count,
+            "room_for_sessions": self._grown_count,
+            "room_for_users": self._grown_count,
             "memory_within_budget": self._event_count,
         }
 
@@ -287,7 +307,7 @@ class InvariantChecker:
             if slot.key is not None and slot.key.stream == stream:
                 slot.key = None
         if shape is not None:
-            self._batches_by_stream[stream] = shape.batches
+            self._shapes[stream] = shape
 
     # --- actions
 
@@ -309,7 +329,7 @@ class InvariantChecker:
             case AdmitSession():
                 self._check_admission(action)
             case SetCredit(session, credit):
-                self._sessions[session].credit = credit
+                self._record_credit(self._sessions[session], credit)
             case StopStream():
                 self._check_stream_stop(action)
 
@@ -317,17 +337,15 @@ class InvariantChecker:
         came = self._current_event
         if not isinstance(came, Subscribed) or came.session != action.session or action.session in self._sessions:
             self._raise_broken_rule("others_unmoved", f"{action} does not answer the current event")
-        account = self._sessions[action.session] = _SessionRecord.from_subscription(
-            came, self._batches_by_stream[came.stream]
-        )
-        account.credit = action.credit
+        account = self._sessions[action.session] = _SessionRecord.from_subscription(came, self._shapes[came.stream])
         account.earlier_records = tuple(self._ended[session] for session in action.earlier)
         for number, each in zip(action.earlier, account.earlier_records, strict=True):
-            if number not in came.earlier or each.successor in self._sessions:
+            if number not in came.earlier or each.successor in self._sessions or each.user != came.user:
                 self._raise_broken_rule(
                     "others_unmoved", f"{action} counts session {number}, which is another trainer's"
                 )
             each.successor = action.session
+        self._record_credit(account, action.credit)
         if action.cursor is not None:
             account.move_to_cursor(action.cursor)
         self._receipt_session = action.session if account.is_receipt_due() else None
@@ -393,6 +411,49 @@ class InvariantChecker:
         if slot is None or slot.lease_count or slot.is_written:
             self._raise_broken_rule("slot_free_to_drop", f"slot {number} is dropped, yet it is {slot}")
         self._slot_bytes -= slot.slot_bytes
+
+    def _record_credit(self, account: _SessionRecord, credit: int) -> None:
+        # Checked credit by credit: a session of the daemon's own user may take afterwards what this one had to leave.
+        has_grown, account.credit = credit > account.credit, credit
+        if has_grown:
+            self._check_grown_credit(account)
+
+    def _check_grown_credit(self, grown: _SessionRecord) -> None:
+        """Checks that a credit that grew leaves room for sessions and users to come."""
+        self._grown_count += 1
+        apart = [each for each in self._ended.values() if each.successor not in self._sessions]
+        taken = [(each, each.count_slots()) for each in self._sessions.values()]
+        taken += [(each, len(each.leases)) for each in apart]
+        # Neither rule concerns the first batches of a session or a user, and what a trainer held before.
+        inherited = sum(len(each.leases) for each in grown.earlier_records)
+        if grown.credit > max(MIN_CREDIT, inherited):
+            self._check_room_for_sessions(grown, taken)
+        is_first = grown.credit <= MIN_CREDIT and [each.user for each, _ in taken].count(grown.user) == 1
+        if grown.user != self._own_user and grown.credit > inherited and not is_first:
+            self._check_room_for_users(grown, taken)
+
+    def _check_room_for_sessions(self, grown: _SessionRecord, taken: Sequence[tuple[_SessionRecord, int]]) -> None:
+        room = self._measure_session_bytes()
+        first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
+        beyond = sum(max(0, slots - MIN_CREDIT) * each.slot_bytes for each, slots in taken)
+        if room - beyond < min(room // 2, KEPT_SESSIONS * first_batches):
+            facts = f"{beyond} of {room} bytes are beyond first batches, with the credit {grown.credit} of {grown}"
+            self._raise_broken_rule("room_for_sessions", facts)
+
+    def _check_room_for_users(self, grown: _SessionRecord, taken: Sequence[tuple[_SessionRecord, int]]) -> None:
+        room = self._measure_session_bytes()
+        first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
+        left = room - sum(slots * each.slot_bytes for each, slots in taken)
+        bytes_by_user: Counter[int] = Counter()
+        for each, slots in taken:
+            bytes_by_user[each.user] += slots * each.slot_bytes
+        others = [held for user, held in bytes_by_user.items() if user not in {self._own_user, grown.user}]
+        to_come = OTHER_USERS * first_batches - sum(min(first_batches, held) for held in others)
+        if room >= 2 * (OTHER_USERS + 1) * first_batches and left < to_come:
+            facts = (
+                f"{left} of {room} bytes are left, not {to_come} for users, with the credit {grown.credit} of {grown}"
+            )
+            self._raise_broken_rule("room_for_users", facts)
 
     def _check_stream_stop(self, action: StopStream) -> None:
         came = self._current_event

@@ -95,7 +95,7 @@ class LeaseManager:
         """
         session = self._sessions.pop(number, None)
         if session is not None:
-            self.ended_sessions.add_session(number, session.shape.slot_bytes, session.leases)
+            self.ended_sessions.add_session(number, session.shape.slot_bytes, session.leases, session.user)
         return session
 
     def _grow_credits(self, actions: list[Action]) -> None:

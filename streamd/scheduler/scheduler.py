@@ -22,7 +22,7 @@ from streamd.scheduler.actions import (
     RefuseSession,
     StopStream,
 )
-from streamd.scheduler.admission import AdmissionDenial, SchedulerLimits, admit_session
+from streamd.scheduler.admission import AdmissionDenial, SchedulerLimits, admit_session, compute_session_bytes
 from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import (
     BatchProduced,
@@ -61,7 +61,9 @@ class Scheduler:
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
-        self._invariant_checker = InvariantChecker(self._shapes.values(), limits.memory_bytes)
+        self._invariant_checker = InvariantChecker(
+            self._shapes.values(), limits.memory_bytes, limits.own_user, self._measure_session_bytes
+        )
         self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
         self._sessions: dict[int, ScheduledSession] = {}
@@ -206,6 +208,10 @@ class Scheduler:
         send_ready_batches(session, self._pool, actions)
         self._start_gathered_sessions(shape.name, actions)
         return actions
+
+    def _measure_session_bytes(self) -> int:
+        """Returns what all sessions together may take of the memory; there must be one."""
+        return compute_session_bytes(self.sessions, self._limits)
 
     def _start_gathered_sessions(self, stream: str, actions: list[Action]) -> None:
         """Lets the sessions begin that waited for as many sessions as the stream now has."""

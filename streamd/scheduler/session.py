@@ -33,6 +33,7 @@ class ScheduledSession:
     sent: int = 0
     taken: int = 0
     first_base: int = 0  # the batch at which its account of this epoch begins
+    user: int = 0  # the uid that its trainer runs as
     gathering_count: int = 0  # nothing is sent before the stream has this many sessions; 0 from then on
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
     earlier_sessions: tuple[EndedSession, ...] = ()  # of the same trainer
@@ -71,6 +72,7 @@ class ScheduledSession:
             credit,
             clamp_wanted_credit(event),
             first_base=cursor.begin,
+            user=event.user,
             gathering_count=event.together,
             earlier_sessions=earlier,
         )

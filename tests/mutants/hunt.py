@@ -50,7 +50,7 @@ def random_runs(runs: int) -> tuple[str, int]:
     for seed in range(runs):
         rng = random.Random(seed)  # noqa: S311 - no secret, a schedule that can be repeated
         world = random_world(rng)
-        world.trainers += [random_trainer(world, rng) for _ in range(rng.randint(1, 4))]
+        world.trainers += [random_trainer(world, rng) for _ in range(rng.randint(1, 6))]
         try:
             wander(world, rng, losses=rng.choice((0, 0, 3)))
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is what was looked for

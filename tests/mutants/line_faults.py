@@ -238,4 +238,17 @@ FAULTS: Final = (
         "retired = [number for number in numbers if number in self._forked]",
         "retired: list[int] = []",
     ),
+    # --- shares of the memory
+    Fault(
+        "credit beyond first batches may take all memory",
+        "scheduler/memory_shares.py",
+        "return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)) & room // 2",
+        "return room - room",
+    ),
+    Fault(
+        "a user may take all that others leave",
+        "scheduler/memory_shares.py",
+        "return left - (left // USER_KEPT_SHARE | self._keep_for_users_to_come(user, holdings))",
+        "return left",
+    ),
 )

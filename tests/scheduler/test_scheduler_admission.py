@@ -81,8 +81,9 @@ def test_production_memory_is_that_of_the_largest_stream_in_use() -> None:
         pytest.param(15, (), AdmissionGrant(7, {}), id="it gets no more than half of what is free"),
         pytest.param(3, (), AdmissionGrant(2, {}), id="it gets two at least"),
         pytest.param(2, (), AdmissionGrant(2, {}), id="it gets two of two"),
-        pytest.param(8 + 4, (8,), AdmissionGrant(2, {}), id="it takes two before another shrinks"),
-        pytest.param(8 + 6, (8,), AdmissionGrant(3, {}), id="it takes three before another shrinks"),
+        pytest.param(8 + 4, (8,), AdmissionGrant(4, {1: 4}), id="the first part of the memory is shared with another"),
+        pytest.param(8 + 6, (8,), AdmissionGrant(5, {1: 4}), id="it may get more than the other is left with"),
+        pytest.param(2 * 8 + 4, (8,), AdmissionGrant(6, {}), id="it takes less than it wants before another shrinks"),
         pytest.param(12, (8, 8), AdmissionGrant(2, {1: 4, 2: 4}), id="others shrink before it is refused"),
         pytest.param(6, (8, 8), AdmissionGrant(2, {1: 2, 2: 2}), id="others shrink to two before it is refused"),
     ],
@@ -91,7 +92,7 @@ def test_a_new_session_is_granted_credit(slots: int, others: tuple[int, ...], gr
     assert ask(5 + slots, *(session(number, credit) for number, credit in enumerate(others, 1))) == grant
 
 
-@pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 10)])
+@pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 11)])
 def test_trainers_that_hold_their_whole_credit_leave_room_for_the_next(slots: int, trainers: int) -> None:
     sessions: list[ScheduledSession] = []
     while isinstance(verdict := ask(5 + slots, *sessions), AdmissionGrant):
@@ -104,10 +105,11 @@ def test_trainers_that_hold_their_whole_credit_leave_room_for_the_next(slots: in
 
 def test_credit_is_limited_by_the_number_of_descriptors() -> None:
     first = session(1, MAX_CREDIT)
-    rest = [session(number, 500) for number in range(2, 8)]
-    free = MAX_SLOTS - 17 - MAX_CREDIT - 6 * 500
+    rest = [session(number, 450) for number in range(2, 8)]
+    total = MAX_SLOTS - 17
+    extra = total - (total // 8 + 14) - (512 - 2) - 6 * (450 - 2)
 
-    assert ask(1 << 20, first, *rest, credit=MAX_CREDIT) == AdmissionGrant(free // 2 + 256, {1: 512})
+    assert ask(1 << 20, first, *rest, credit=MAX_CREDIT) == AdmissionGrant(2 + extra, {1: 512})
 
 
 @pytest.mark.parametrize(("wanted", "credit"), [(-5, 2), (0, 2), (1, 2), (1 << 20, MAX_CREDIT)])

@@ -20,7 +20,7 @@ def random_world(rng: random.Random) -> World:
         for name in ("train", "validation")[: rng.choice((1, 1, 2))]
     ]
     workers = rng.randint(1, 4)
-    return World(*shapes, memory=rng.choice((smallest(shapes), 32 * MIB, 256 * MIB)), workers=workers)
+    return World(*shapes, memory=rng.choice((smallest(shapes), 32 * MIB, 64 * MIB, 256 * MIB)), workers=workers)
 
 
 def smallest(shapes: list[StreamShape]) -> int:
@@ -32,7 +32,8 @@ def random_trainer(world: World, rng: random.Random) -> Trainer:
     size = rng.choice((1, 1, 1, 2, 3))
     uneven: UnevenPolicy = rng.choice(("drop", "pad"))
     stream = rng.choice(list(world.shapes))
-    return Trainer(stream, rng.randrange(size), size, uneven, rng.randint(1, 3), rng.randint(1, 9))
+    place = rng.randrange(size), size, uneven, rng.randint(1, 3)
+    return Trainer(stream, *place, rng.choice((rng.randint(1, 9), 16, 64)), user=rng.choice((0, 0, 1, 2)))
 
 
 @pytest.mark.parametrize("part", [0, 1, 2, *(pytest.param(each, marks=pytest.mark.long) for each in range(3, 10))])
@@ -40,7 +41,7 @@ def test_in_random_runs_every_trainer_gets_its_batches_once_in_order(part: int) 
     for seed in range(part, RUNS, 10):
         rng = random.Random(seed)  # noqa: S311 - no secret, a schedule that can be repeated
         world = random_world(rng)
-        world.trainers += [random_trainer(world, rng) for _ in range(rng.randint(1, 4))]
+        world.trainers += [random_trainer(world, rng) for _ in range(rng.randint(1, 6))]
         try:
             wander(world, rng, losses=rng.choice((0, 0, 3)))
         except Exception as error:

@@ -12,7 +12,16 @@ from support.scheduler_driver import MIB, World, train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import Action, AdmitSession, DropSlots, ProduceBatch, SendBatch, SendReceipt, StopStream
+from streamd.scheduler.actions import (
+    Action,
+    AdmitSession,
+    DropSlots,
+    ProduceBatch,
+    SendBatch,
+    SendReceipt,
+    SetCredit,
+    StopStream,
+)
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -42,7 +51,9 @@ class Book:
     """An invariant checker, and a daemon that does as the test says: batch i is in slot i + 1."""
 
     def __init__(self, batches: int = BATCHES) -> None:
-        self.checker = InvariantChecker([train(batches), train(batches, name="other")], 8 * MIB)
+        shapes = [train(batches), train(batches, name="other")]
+        self.checker = InvariantChecker(shapes, 8 * MIB, measure_session_bytes=lambda: self.room)
+        self.room = 64 * MIB  # for sessions
         self.used = 0
 
     def enter(self, event: Event, *actions: Action) -> None:
@@ -305,6 +316,48 @@ def test_an_admission_without_a_subscription_breaks_a_rule() -> None:
     book = subscribed()
 
     broken("others_unmoved", lambda: book.enter(ProgressReported(1, 0), AdmitSession(1, 4)))
+
+
+def test_credit_that_leaves_no_room_for_first_batches_breaks_a_rule() -> None:
+    book = Book()
+    book.room = 28 * MIB  # half of it is kept
+    book.subscribe(1, credit=16)
+    book.subscribe(2, credit=2)
+    broken("room_for_sessions", lambda: book.subscribe(3, credit=3))
+    broken("room_for_sessions", lambda: book.enter(SessionLost(9), SetCredit(2, 3)))
+
+
+def test_held_batches_of_an_ended_session_are_credit_that_leaves_room() -> None:
+    book = subscribed(credit=6)
+    book.produce(0, 1, 2, 3, send=True)
+    book.enter(SessionClosed(1, None))
+    book.room = 8 * MIB
+    book.subscribe(2, credit=4)
+    broken("room_for_sessions", lambda: book.subscribe(3, credit=3))
+
+
+def test_credit_of_a_user_that_leaves_no_room_for_other_users_breaks_a_rule() -> None:
+    book = Book()
+    book.room = 40 * MIB
+    for session in range(16):
+        book.subscribe(session, credit=2, user=1001)
+    broken("room_for_users", lambda: book.subscribe(20, credit=2, user=1001))
+
+    book.subscribe(21, credit=2, user=1002)
+    broken("room_for_users", lambda: book.subscribe(22, credit=2, user=1002))
+
+
+def test_sessions_of_the_daemons_own_user_leave_no_room_for_other_users() -> None:
+    book = Book()
+    book.room = 40 * MIB
+    for session in range(20):
+        book.subscribe(session, credit=2)
+
+
+def test_admitting_a_session_with_batches_held_by_another_user_breaks_a_rule() -> None:
+    book = subscribed(credit=2)
+    held_over(book)
+    broken("others_unmoved", lambda: book.enter(wish(2, earlier=(1,), user=7), AdmitSession(2, 2, None, (1,))))
 
 
 def test_memory_over_the_budget_or_miscounted_breaks_a_rule() -> None:

@@ -20,7 +20,8 @@ from streamd.scheduler.events import (
 )
 
 STREAMS: Final = ("train", "validation")
-MOST_SESSIONS: Final = 5
+USERS: Final = (0, 0, 1001, 1002, 1003)  # the first is the daemon's own
+MOST_SESSIONS: Final = 6
 COMPANY: Final = 2  # whom those who begin together wait for
 
 which = st.integers(0, 7)  # one of those that are there, counted round
@@ -36,7 +37,7 @@ class Daemon(RuleBasedStateMachine):
         batches=st.tuples(st.integers(2, 9), st.integers(2, 9)),
         sizes=st.tuples(few, few),
         tasks=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-        room=st.integers(0, 20),
+        room=st.one_of(st.integers(0, 20), st.integers(20, 160)),
         workers=st.integers(1, 3),
     )
     def begin(
@@ -59,9 +60,10 @@ class Daemon(RuleBasedStateMachine):
         ranks=st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]),
         uneven=st.sampled_from(["drop", "pad"]),
         epochs=st.sampled_from([1, 2, 3, None]),
-        credit=st.integers(0, 9),
+        credit=st.one_of(st.integers(0, 9), st.just(32)),
         behind=st.lists(st.tuples(few, few), max_size=2),
         manner=st.sampled_from(["from a cursor", "from a cursor", "live", "together"]),
+        user=st.sampled_from(USERS),
     )
     @precondition(lambda self: len(self.here()) < MOST_SESSIONS)
     def subscribe(
@@ -73,6 +75,7 @@ class Daemon(RuleBasedStateMachine):
         credit: int,
         behind: list[tuple[int, int]],
         manner: str,
+        user: int,
     ) -> None:
         rank, world = ranks
         trainer = self.world.subscribe(
@@ -85,6 +88,7 @@ class Daemon(RuleBasedStateMachine):
             cursor=Cursor() if manner == "live" else self._after(behind, stream),
             live=manner == "live",
             together=COMPANY if manner == "together" else 0,
+            user=user,
         )
         self.starts[trainer.session] = trainer.cursor
 

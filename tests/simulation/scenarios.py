@@ -19,6 +19,7 @@ QUIET: Final = Scenario(
     copies=2,
     legs=(Leg(1, None),),
     credits=(4, 4),
+    users=(0, 1),
     steps_s=(0.005, 0.005),
     hostile=False,
     live=False,

@@ -196,6 +196,7 @@ class Simulation:
                 scenario.steps_s[number],
                 [(epoch, base + rank) for epoch, base in ahead],
                 to_the_end=leg.steps is None,
+                user=scenario.users[number % len(scenario.users)],
                 live=scenario.live and copy == scenario.copies - 1,
             )
 
@@ -205,6 +206,7 @@ class Simulation:
         if earlier is not None and earlier.children:
             self.mishaps.orphans.append(earlier)
         self.story.note(seat.name, "begins with {} steps done", seat.saved.steps)
+        self.stage.network.users[seat.name] = seat.user
         self.trainers[seat.name] = Trainer(seat, self.stage, self.mishaps.reached, self._ended)
 
     def _ended(self, trainer: Trainer, error: StreamdError | None) -> None:

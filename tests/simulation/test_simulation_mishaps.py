@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from scenario import FAULTS, HOSTILE, Scenario
 from scenarios import played, some_scenario
+from stage import Hardware
 
 SEEDS = 4
 
@@ -82,3 +83,25 @@ def test_an_impossible_fault_is_replaced_by_a_possible_one() -> None:
     simulations = played(some_scenario("a trainer is stopped for ever", may_stop=0), seeds=4)
 
     assert all(simulation.story.counts["a connection breaks"] == 1 for simulation in simulations)
+
+
+@pytest.mark.parametrize(("users", "slots"), [((0,) * 8, 44), ((1,) * 8, 64), ((0, 0, 1, 1, 1, 2, 2, 3), 64)])
+def test_trainers_stopped_for_ever_with_all_their_batches_keep_no_newcomer_out(
+    users: tuple[int, ...], slots: int
+) -> None:
+    scenario = some_scenario(
+        *["a trainer is stopped for ever"] * 6,
+        *["a trainer is killed", "a trainer leaves and comes back"] * 2,
+        copies=8,
+        credits=(16, 1024, 16, 4, 1024, 16, 8, 16),
+        users=users,
+        steps_s=(0.005,) * 8,
+        hardware=Hardware(slots=slots, workers=2, decode_s=0.005),
+        may_stop=6,
+    )
+
+    simulations = played(scenario, seeds=SEEDS)
+
+    assert sum(len(simulation.lost) for simulation in simulations) >= 4 * SEEDS
+    assert all(simulation.story.counts["connections"] > 8 for simulation in simulations)
+    assert all(simulation.story.counts["ended by RefusedError"] == 0 for simulation in simulations)

@@ -279,7 +279,8 @@ class Daemon:
         at, resuming = wish.cursor, wish.resuming
         told = (wish.stream, wish.rank, wish.world, wish.uneven, wish.epochs, at, wish.credit, resuming)
         earlier = tuple(number for boot, number in wish.earlier if boot == self.boot)
-        self._happen(Subscribed(session, *told, wish.live, wish.together, earlier))
+        user = self._network.find_user(identity)
+        self._happen(Subscribed(session, *told, wish.live, wish.together, earlier, user))
 
     def _objection(self, wish: Subscribe) -> Refused | None:
         if self.draining:

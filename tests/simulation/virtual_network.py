@@ -65,6 +65,7 @@ class Network:
         self.mischief: dict[tuple[str, Direction], list[Mischief]] = {}
         self.blocked_s: dict[tuple[str, Direction], float] = {}  # until then nothing passes
         self.links: list[Link] = []
+        self.users: dict[str, int] = {}  # seat -> the user of its processes
         self.lifelines: list[Lifeline] = []
         self.unheard_until_s = 0.0  # by then the ends of all lifelines so far are known on the other side
         self._agenda, self._rng, self._story = agenda, rng, story
@@ -149,6 +150,11 @@ class Network:
             return False
         self._carry(link, "down", self._down, header, message)
         return True
+
+    def find_user(self, identity: int) -> int:
+        """The user of the client with this identity; the daemon's own where the connection has broken by now."""
+        link = self._known.get(identity)
+        return 0 if link is None else self.users.get(link.client.seat, 0)
 
     def _carry(
         self,

@@ -51,6 +51,7 @@ class Seat:
     step_s: float
     expected: list[Place]
     to_the_end: bool  # not so where the job goes on in another world
+    user: int = 0
     live: bool = False  # begins where the others are, which it hears with its first welcome
     saved: Saved = Saved(None, 0)
     saves: list[Saved] = field(default_factory=list)

@@ -71,10 +71,11 @@ def wish(
     live: bool = False,
     together: int = 0,
     earlier: Collection[int] = (),
+    user: int = 0,
 ) -> Subscribed:
     """What a trainer subscribes with, unless a test says otherwise."""
     place = rank, world, uneven, epochs, cursor or Cursor()
-    return Subscribed(session, stream, *place, credit, resuming, live, together, tuple(earlier))
+    return Subscribed(session, stream, *place, credit, resuming, live, together, tuple(earlier), user)
 
 
 def epoch_of(batches: int, base: int, rank: int, world: int, uneven: UnevenPolicy) -> list[int]:
@@ -106,6 +107,7 @@ class Trainer:
     taken: list[Place] = field(default_factory=list)
     receipts: list[Cursor] = field(default_factory=list)
     refused: RefuseSession | None = None
+    user: int = 0
     stopped: StopStream | None = None
 
     @property
@@ -158,8 +160,9 @@ class World:
         cursor: Cursor | None = None,
         live: bool = False,
         together: int = 0,
+        user: int = 0,
     ) -> Trainer:
-        trainer = Trainer(stream, rank, world, uneven, epochs, credit, cursor or Cursor())
+        trainer = Trainer(stream, rank, world, uneven, epochs, credit, cursor or Cursor(), user=user)
         self.trainers.append(trainer)
         self.connect(trainer, live=live, together=together)
         return trainer
@@ -173,7 +176,8 @@ class World:
         trainer.held, trainer.inbox = {}, deque()
         trainer.due = trainer.way(self.shapes[trainer.stream].batches, trainer.cursor)
         place = trainer.rank, trainer.world, trainer.uneven, trainer.epochs, trainer.cursor, trainer.wanted
-        wanted = Subscribed(trainer.session, trainer.stream, *place, resuming, live, together, tuple(trainer.earlier))
+        earlier = tuple(trainer.earlier)
+        wanted = Subscribed(trainer.session, trainer.stream, *place, resuming, live, together, earlier, trainer.user)
         self.handle(wanted)
         if trainer.open and grant:
             self.grant(trainer, trainer.credit)
