@@ -1,0 +1,2 @@
+from target import Attack
+ATTACKS: tuple[Attack, ...] = ()
