@@ -31,7 +31,7 @@ from oracle import Truth
 from proc_figures import count_cpu_s, find_gates, read_memfd_bytes, read_rss_bytes
 from scene import FULL
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
-from users import ATTACKER, GROUP, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
+from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
 
 from streamd.limits import MIB
 
@@ -147,6 +147,7 @@ class Siege:
         self.place, self.daemon, self.truth = place, daemon, truth
         self.pid = daemon.pid
         self.trainers = [self.build_trainer(user, f"trainer-{user.uid}") for user in (OWNER, NEIGHBOUR)]
+        self._newcomers: list[LoggedTrainer] = []
         self._memory_bytes = memory_bytes
         self._rss_bytes = 0
         self._most_shared_bytes = 0
@@ -154,7 +155,7 @@ class Siege:
         self._numbers = itertools.count()
         self._waits_s: list[float] = []
         self._ratios: list[float] = []
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def build_trainer(self, user: User, name: str, **orders: Any) -> LoggedTrainer:
         """Builds a trainer of a user, with a folder of its own for its account."""
@@ -189,10 +190,16 @@ class Siege:
 
         wait_until(holds, what, LIMIT_S)
 
-    def withstand(self, name: str, *, attackers: int = 1, rounds: int = 20, user: User = ATTACKER) -> None:
-        """Attacks, until every attacker has made its rounds and every trainer its steps; in full several times."""
+    def withstand(
+        self, name: str, *, attackers: int = 1, rounds: int = 20, user: User = ATTACKER, is_joined: bool = False
+    ) -> None:
+        """Attacks, until every attacker has made its rounds and every trainer its steps; in full several times.
+
+        `is_joined`: a newcomer of another user comes in the midst of it and reads an epoch.
+        """
         for _ in range(ROUNDS):
-            attack = self._run_phase([self.start_attacker(name, user) for _ in range(attackers)], rounds)
+            started = [self.start_attacker(name, user) for _ in range(attackers)]
+            attack = self._run_phase(started, rounds, self._admit_newcomer if is_joined else lambda: None)
             self._waits_s.append(attack.longest_wait_s)
             if FULL:
                 cores = math.ceil(attack.share)
@@ -203,7 +210,7 @@ class Siege:
         """Starts an attacker, which the caller ends."""
         return Attacker(name, self.daemon.endpoint, self.place / f"attacker-{next(self._numbers)}.log", user, options)
 
-    def _run_phase(self, attackers: Sequence[Attacker], rounds: int) -> Phase:
+    def _run_phase(self, attackers: Sequence[Attacker], rounds: int, act: Callable[[], None] = lambda: None) -> Phase:
         first = [each.look() for each in self.trainers]
         gates_s, begin_s = self._count_gates_s(), time.monotonic()
         try:
@@ -214,12 +221,13 @@ class Siege:
                 ),
                 "the attackers have made their rounds, and the trainers their steps",
             )
+            act()
             spent_s = sum(count_cpu_s(each.process.pid) for each in attackers) + self._count_gates_s() - gates_s
         finally:
             for each in attackers:
                 each.kill()
         for each in attackers:
-            self._counts.update(each.counts)
+            self.counts.update(each.counts)
         times_s = [
             [step.ns / 1e9 for step in each.steps[at - 1 :]] for each, at in zip(self.trainers, first, strict=True)
         ]
@@ -232,19 +240,25 @@ class Siege:
     def _count_gates_s(self) -> float:
         return sum(count_cpu_s(pid) for pid in find_gates(self.pid))
 
-    def end(self, record: Record) -> None:
-        """Judges what has come of it, and records what was seen. Raises AssertionError with all that is wrong."""
-        newcomer = self.build_trainer(NEWCOMER, "newcomer", epochs=1, until_told=False)
+    def _admit_newcomer(self) -> None:
+        newcomer = self.build_trainer(NEWCOMER, f"newcomer-{next(self._numbers)}", epochs=1, until_told=False)
+        self._newcomers.append(newcomer)
         with running(newcomer):
             self.wait(lambda: newcomer.process.poll() is not None, "a newcomer has read an epoch")
             newcomer.finish()
+
+    def end(self, record: Record) -> None:
+        """Judges what has come of it, and records what was seen. Raises AssertionError with all that is wrong."""
+        self._admit_newcomer()
         for each in self.trainers:
             each.send(signal.SIGTERM)
         for each in self.trainers:
             each.finish()
         self.watch()
         record("saw", self._describe())
-        problems = [problem for each in (*self.trainers, newcomer) for problem in each.judge(self.truth).problems]
+        problems = [
+            problem for each in (*self.trainers, *self._newcomers) for problem in each.judge(self.truth).problems
+        ]
         if self._rss_growth_bytes > MAX_GROWTH_BYTES:
             problems.append(f"the daemon's own memory grew by {self._rss_growth_bytes:,} bytes")
         if self._most_shared_bytes > self._memory_bytes:
@@ -252,10 +266,10 @@ class Siege:
         if self.daemon.pid != self.pid:
             problems.append("another daemon runs now")
         problems += [line for line in self.daemon.read_log().splitlines() if _UNHANDLED.search(line)][:5]
-        assert problems == []
+        assert not problems, "; ".join(problems)
 
     def _describe(self) -> str:
-        parts = [f"{count:,} {name}" for name, count in sorted(self._counts.items())]
+        parts = [f"{count:,} {name}" for name, count in sorted(self.counts.items())]
         if self._ratios:
             ratios = ", ".join(f"{each:.2f}" for each in sorted(self._ratios))
             parts.append(f"rate beside it {ratios} of that beside as much computing")
@@ -269,7 +283,7 @@ class Siege:
 @contextlib.contextmanager
 def besiege(
     *,
-    images: int = 64,
+    images: int = 256,
     memory_bytes: int = 32 * MIB,
     max_files: int | None = None,
     is_activated: bool = False,

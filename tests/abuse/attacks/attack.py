@@ -1,4 +1,4 @@
-"""One attacker: `python attack.py NAME ENDPOINT [SHARE]`, which makes round after round of an attack until it is killed.
+"""One attacker: `python attack.py NAME ENDPOINT [SHARE]`, which makes round after round until it is killed.
 
 After each round it prints a line of JSON: how many rounds there were, how many the daemon cut short, and what the
 attack counts by itself.
@@ -21,9 +21,7 @@ import zmq
 from target import Attack, Target
 
 ATTACKS: Final[dict[str, Attack]] = {
-    each.__name__: each
-    for module in (connections, door, frames, questions, sessions)
-    for each in module.ATTACKS
+    each.__name__: each for module in (connections, door, frames, questions, sessions) for each in module.ATTACKS
 }
 _PAUSE_S: Final = 0.02  # after a round that was cut short: an attacker that only fails would burn a core of its own
 

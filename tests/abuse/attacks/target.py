@@ -11,11 +11,12 @@ from wire import Intruder, find_descriptor_path, find_reachable_endpoint
 
 @dataclass(slots=True)
 class Target:
-    """The daemon's public endpoint; `kept` is whatever the attack holds open."""
+    """The daemon's public endpoint; `kept` is whatever the attack holds open, and `count` its own."""
 
     public: str
     share: float = 0
     kept: list[Any] = field(default_factory=list)
+    count: int = 0
     _descriptor_path: str = ""
 
     @property

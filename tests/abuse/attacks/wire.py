@@ -20,7 +20,6 @@ MORE: Final = 1
 _LONG: Final = 2
 _COMMAND: Final = 4
 _GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 def find_reachable_endpoint(public: str) -> str:
@@ -43,19 +42,6 @@ def connect_socket(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
         link.close()
         raise
     return link
-
-
-def knock(path: str) -> socket.socket:
-    """Begins to connect, and does not wait for a place in the backlog."""
-    link = socket.socket(socket.AF_UNIX)
-    link.setblocking(False)
-    link.connect_ex(path)
-    return link
-
-
-def find_peer_process(link: socket.socket) -> int:
-    """Returns the pid of the process that listens where this socket connected."""
-    return int(_CREDENTIALS.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
 
 
 class HandmadeDealer:
@@ -101,9 +87,14 @@ class Intruder:
 
     def __post_init__(self) -> None:
         self.dealer = zmq.Context.instance().socket(zmq.DEALER)
-        self.dealer.linger = 0
-        self.dealer.rcvhwm = 1  # what it does not read stays in the daemon
-        self.dealer.rcvtimeo = self.dealer.sndtimeo = int(TIMEOUT_S * 1000)
+        self.dealer.setsockopt(zmq.LINGER, 0)
+        self.dealer.setsockopt(zmq.RCVHWM, 1)  # what it does not read stays in the daemon
+        self.dealer.setsockopt(zmq.SNDTIMEO, int(TIMEOUT_S * 1000))
+        self.set_patience(TIMEOUT_S)
+
+    def set_patience(self, timeout_s: float) -> None:
+        """Sets how long it waits for a message."""
+        self.dealer.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
 
     def connect(self, routing_id: bytes = b"") -> Self:
         if routing_id:
