@@ -15,9 +15,9 @@ _TIMES: Final = slice(11, 13)  # utime and stime in /proc/PID/stat, behind the n
 
 
 def read_rss_bytes(pid: int, kind: str) -> int:
-    """Returns `RssAnon` or `RssShmem` of a process."""
-    (found,) = re.findall(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found) * KIB
+    """Returns `RssAnon` or `RssShmem` of a process; 0 if it has ended, and its parent does not know yet."""
+    found = re.findall(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[0]) * KIB if found else 0
 
 
 def read_memfd_bytes(pid: int) -> int:

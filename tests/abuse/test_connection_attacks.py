@@ -8,7 +8,7 @@ import pytest
 from scene import times
 from siege import Record, besiege
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 MANY_FILES: Final = 4096
 FEW_FILES: Final = 1024  # what a process may open where nobody has said anything

@@ -6,7 +6,7 @@ import pytest
 from scene import times
 from siege import Record, besiege
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.abuse("2c", "names and status asked for, and no answer read")

@@ -16,7 +16,7 @@ from users import ATTACKER, STRANGER
 
 from streamd.limits import MIB
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SIX = 6
 

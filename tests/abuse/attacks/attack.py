@@ -16,12 +16,15 @@ import connections
 import door
 import frames
 import questions
+import readers
 import sessions
 import zmq
 from target import Attack, Target
 
 ATTACKS: Final[dict[str, Attack]] = {
-    each.__name__: each for module in (connections, door, frames, questions, sessions) for each in module.ATTACKS
+    each.__name__: each
+    for module in (connections, door, frames, questions, readers, sessions)
+    for each in module.ATTACKS
 }
 _PAUSE_S: Final = 0.02  # after a round that was cut short: an attacker that only fails would burn a core of its own
 

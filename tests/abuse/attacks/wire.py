@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -83,6 +84,7 @@ class Intruder:
     header: FrameHeader = EMPTY_HEADER
     welcome: Welcome | None = None
     lifeline: socket.socket | None = None
+    unread: deque[tuple[FrameHeader, DaemonMessage]] = field(default_factory=deque)
     dealer: zmq.Socket[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,9 +115,11 @@ class Intruder:
     def wait_for(self, *kinds: type[DaemonMessage]) -> tuple[FrameHeader, Any]:
         """Reads until a message of one of these kinds comes. Raises zmq.Again."""
         while True:
-            for header, message in self.receive():
-                if isinstance(message, kinds):
-                    return header, message
+            if not self.unread:
+                self.unread.extend(self.receive())
+            header, message = self.unread.popleft()
+            if isinstance(message, kinds):
+                return header, message
 
     def ask_spec(self, stream: str = "train") -> StreamSpec:
         self.send(AskStreams())
