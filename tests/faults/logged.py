@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-from account_log import Step, read_records
+from account_log import Settled, Step, read_records
 from logging_trainer import ALL, Orders
 from oracle import Account, Judge, Truth
 from support.daemon_process import wait_until
@@ -22,20 +22,32 @@ LIMIT_S: Final = 60.0
 
 
 class LoggedTrainer:
-    """One trainer, over all its lives; `log` and the checkpoint beside it are its memory."""
+    """One trainer, over all its lives; `log` and the checkpoint beside it are its memory.
 
-    def __init__(self, endpoint: str, log: Path, *, environment: dict[str, str] | None = None, **orders: Any) -> None:
+    `prefix` is a command that runs the trainer's own, as another user for example.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        log: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        **orders: Any,
+    ) -> None:
         self.orders = Orders(endpoint=endpoint, log=str(log), **orders)
         self.log = log
         self.steps: list[Step] = []
         self.children: list[int] = []
         self._environment = {**os.environ, **(environment or {})}
+        self._prefix = prefix
         self._read_upto = 0
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
         """Starts it, or starts it again: it continues from its checkpoint if it has one."""
-        command = [sys.executable, str(PROGRAM), msgspec.json.encode(self.orders).decode()]
+        command = [*self._prefix, sys.executable, str(PROGRAM), msgspec.json.encode(self.orders).decode()]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
         )
@@ -105,7 +117,10 @@ class LoggedTrainer:
     def judge(self, truth: Truth) -> Account:
         """The oracle's word on its whole log."""
         orders = self.orders
-        walk = {"epochs": orders.epochs, "rank": orders.rank, "world": orders.world, "live": orders.live}
+        epochs = orders.epochs
+        if orders.until_told:  # it ended with an epoch, whichever it was
+            epochs = sum(isinstance(record, Settled) for _, record in read_records(self.log))
+        walk = {"epochs": epochs, "rank": orders.rank, "world": orders.world, "live": orders.live}
         return Judge(truth, self.log, uneven=orders.uneven or "drop", **walk).finish()  # type: ignore[arg-type]  # as above
 
     def abandon(self) -> None:

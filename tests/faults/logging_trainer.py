@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     gated: bool = False
     live: bool = False
     transport: str = "shared"
+    until_told: bool = False
 
 
 class Trainer:
@@ -65,18 +67,36 @@ class Trainer:
         self._allowed = 0 if orders.gated else ALL
         self._taken = 0
         self._settled = 0
+        self._was_told = False
+        if orders.until_told:
+            signal.signal(signal.SIGTERM, self._note_end)
+
+    def _note_end(self, _number: int, _frame: object) -> None:
+        self._was_told = True
 
     def run(self) -> None:
         with streamd.connect(self._orders.endpoint, timeout=30) as client, self._subscribe(client) as stream:
-            batches = iter(stream)
-            while self._may_go_on(stream):
-                batch = next(batches, None)
-                self._settle(stream)
-                if batch is None:
-                    break
-                self._take(stream, batch)
-                del batch
+            if self._orders.until_told:
+                self._read_epochs(stream)
+            else:
+                self._read_batches(stream, iter(stream))
         self._log.add(Ended(time.monotonic_ns()))
+
+    def _read_epochs(self, stream: Stream) -> None:
+        """Whole epochs, until it is told."""
+        for batches in stream.epochs():
+            self._read_batches(stream, batches)
+            if self._was_told:
+                break
+
+    def _read_batches(self, stream: Stream, batches: Iterator[Batch]) -> None:
+        while self._may_go_on(stream):
+            batch = next(batches, None)
+            self._settle(stream)
+            if batch is None:
+                break
+            self._take(stream, batch)
+            del batch
 
     def _subscribe(self, client: Client) -> Stream:
         orders, saved = self._orders, load_checkpoint(self._checkpoint)

@@ -1,4 +1,4 @@
-"""The page of faults: from the real outcomes, whole, and never better than they are."""
+"""The pages of faults and attacks: from the real outcomes, whole, and never better than they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fault_plugin import ROOT, ROWS, WHY_NOT, Fault, page_of
+from evidence_plugin import FAULT_PAGE, PAGES, ROOT, EvidencePage, Fault, page_of
+from fault_rows import ROWS
 
 TESTS: Final = """
 import pytest
@@ -46,7 +47,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (place / "test_faults.py").write_text(TESTS)
     (place / "pytest.ini").write_text("[pytest]\nmarkers =\n    fault: a row\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": "", "FAULTS_SEED": "77"}
-    command = [sys.executable, "-m", "pytest", "-p", "fault_plugin", "--fault-report", str(place / "page.md")]
+    command = [sys.executable, "-m", "pytest", "-p", "evidence_plugin", "--fault-report", str(place / "page.md")]
     command += ["-p", "no:cacheprovider", "--numprocesses", request.param, str(place)]
     subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
     return (place / "page.md").read_text()
@@ -78,23 +79,24 @@ def test_a_row_without_a_test_is_there_as_not_run_and_says_why(page: str) -> Non
 
 def test_a_row_that_several_tests_provoke_has_a_line_for_each() -> None:
     faults = [Fault("43", what, "", "passed", 1.0, "") for what in ("ended", "reloaded")]
-    told = [line.split(" | ")[2] for line in lines_of(page_of(faults, seed="0", commit="c"), "43")]
+    told = [line.split(" | ")[2] for line in lines_of(page_of(FAULT_PAGE, faults, seed="0", commit="c"), "43")]
     assert told == ["ended", "reloaded"]
 
 
 def test_tests_that_did_the_same_are_one_line_that_fails_with_any_of_them() -> None:
     faults = [Fault("29", "turned", "", outcome, 1.5, "") for outcome in ("passed", "failed", "passed")]
-    (line,) = lines_of(page_of(faults, seed="0", commit="c"), "29")
+    (line,) = lines_of(page_of(FAULT_PAGE, faults, seed="0", commit="c"), "29")
     assert "| turned | failed | 4.5 |" in line
 
 
-def test_every_mark_names_a_row_of_the_table() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.mark))
+def test_every_mark_names_a_row_of_the_table(page: EvidencePage) -> None:
     marks = {
         row
         for path in (ROOT / "tests").rglob("test_*.py")
         if path != Path(__file__)
-        for row in re.findall(r"mark\.fault\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
+        for row in re.findall(rf"mark\.{page.mark}\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
     }
     assert marks
-    assert marks - set(ROWS) == set()
-    assert marks & set(WHY_NOT) == set()
+    assert marks - set(page.rows) == set()
+    assert marks & set(page.why_not) == set()

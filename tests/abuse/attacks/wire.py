@@ -1,0 +1,167 @@
+"""How attackers reach the daemon: its endpoint, ZMTP written by hand, and sessions without a client's manners."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import zmq
+
+from streamd.core.spec import Cursor, StreamSpec
+from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
+from streamd.ipc.messages import AskStreams, ClientMessage, DaemonMessage, Refused, Streams, Subscribe, Welcome
+
+TIMEOUT_S: Final = 2.0
+MORE: Final = 1
+_LONG: Final = 2
+_COMMAND: Final = 4
+_GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def find_reachable_endpoint(public: str) -> str:
+    """Returns the endpoint that serves this process, which asks for it at the daemon's public one."""
+    return public
+
+
+def read_path(endpoint: str) -> str:
+    """Returns the path of a socket."""
+    return endpoint.removeprefix("ipc://")
+
+
+def connect_socket(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    """Connects to a Unix socket; waits at most TIMEOUT_S for anything on it."""
+    link = socket.socket(socket.AF_UNIX, kind)
+    link.settimeout(TIMEOUT_S)
+    try:
+        link.connect(path)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+class HandmadeDealer:
+    """A DEALER of ZMTP 3.1 without libzmq, which keeps to no bound."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.link = connect_socket(read_path(endpoint))
+        self.link.sendall(_GREETING)
+        properties = b"".join(
+            bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
+            for name, value in ((b"Socket-Type", b"DEALER"), (b"Identity", b""))
+        )
+        ready = b"\x05READY" + properties
+        self.link.sendall(bytes([_COMMAND, len(ready)]) + ready)
+
+    def wait_for_handshake(self) -> Self:
+        """Waits for the other side's greeting and READY."""
+        wanted = len(_GREETING) + 2
+        while wanted > 0:
+            data = self.link.recv(wanted)
+            if not data:
+                raise ConnectionResetError("the daemon closed the connection in the handshake")
+            wanted -= len(data)
+        return self
+
+    def send_part(self, data: bytes, flags: int = MORE) -> None:
+        """Sends one part of a message, and perhaps not its end."""
+        self.link.sendall(bytes([flags | _LONG]) + struct.pack(">Q", len(data)) + data)
+
+    def close(self) -> None:
+        self.link.close()
+
+
+@dataclass(slots=True)
+class Intruder:
+    """A DEALER that sends any message, and reads only when it likes to."""
+
+    endpoint: str
+    header: FrameHeader = EMPTY_HEADER
+    welcome: Welcome | None = None
+    lifeline: socket.socket | None = None
+    unread: deque[tuple[FrameHeader, DaemonMessage]] = field(default_factory=deque)
+    dealer: zmq.Socket[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dealer = zmq.Context.instance().socket(zmq.DEALER)
+        self.dealer.setsockopt(zmq.LINGER, 0)
+        self.dealer.setsockopt(zmq.RCVHWM, 1)  # what it does not read stays in the daemon
+        self.dealer.setsockopt(zmq.SNDTIMEO, int(TIMEOUT_S * 1000))
+        self.set_patience(TIMEOUT_S)
+
+    def set_patience(self, timeout_s: float) -> None:
+        """Sets how long it waits for a message."""
+        self.dealer.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
+
+    def connect(self, routing_id: bytes = b"") -> Self:
+        if routing_id:
+            self.dealer.setsockopt(zmq.ROUTING_ID, routing_id)
+        self.dealer.connect(self.endpoint)
+        return self
+
+    def send(self, message: ClientMessage) -> None:
+        self.dealer.send(encode_frame(self.header, message))
+
+    def receive(self) -> list[tuple[FrameHeader, DaemonMessage]]:
+        """Waits for one message of the daemon and returns its records, without pixels."""
+        data, *_ = self.dealer.recv_multipart()
+        return [decode_daemon_frame(record) for record in split_records(data)]
+
+    def wait_for(self, *kinds: type[DaemonMessage]) -> tuple[FrameHeader, Any]:
+        """Reads until a message of one of these kinds comes. Raises zmq.Again."""
+        while True:
+            if not self.unread:
+                self.unread.extend(self.receive())
+            header, message = self.unread.popleft()
+            if isinstance(message, kinds):
+                return header, message
+
+    def ask_spec(self, stream: str = "train") -> StreamSpec:
+        self.send(AskStreams())
+        _, answer = self.wait_for(Streams)
+        spec: StreamSpec = answer.streams[stream]
+        return spec
+
+    def subscribe(self, stream: str = "train", **changes: Any) -> bool:
+        """Subscribes; returns whether it was admitted."""
+        wanted: dict[str, Any] = {
+            "rank": 0, "world": 1, "epochs": None, "cursor": Cursor(), "uneven": "drop", "credit": 16,
+            "transport": "inline", "order_id": None, "resuming": False, "pid": os.getpid(), **changes,
+        }  # fmt: skip
+        self.header = EMPTY_HEADER
+        self.send(Subscribe(stream, **wanted))
+        header, answer = self.wait_for(Welcome, Refused)
+        if isinstance(answer, Refused):
+            return False
+        self.header, self.welcome = FrameHeader(header.boot, header.session, 0), answer
+        return True
+
+    def pair(self) -> socket.socket:
+        """Opens the lifeline of its session."""
+        assert self.welcome is not None
+        self.lifeline = connect_socket(self.welcome.descriptors, socket.SOCK_SEQPACKET)
+        self.lifeline.send(self.welcome.secret)
+        return self.lifeline
+
+    def close(self) -> None:
+        self.dealer.close(0)
+        if self.lifeline is not None:
+            self.lifeline.close()
+
+
+def find_descriptor_path(public: str) -> str:
+    """Returns the path of the descriptor socket, as a session is given it; else the one beside the endpoint."""
+    intruder = Intruder(find_reachable_endpoint(public)).connect()
+    try:
+        if intruder.subscribe() and intruder.welcome is not None:
+            return intruder.welcome.descriptors
+    except zmq.Again:
+        pass
+    finally:
+        intruder.close()
+    return str(Path(f"{read_path(public)}.fd"))

@@ -1,0 +1,55 @@
+"""What /proc says of a process: its memory, its descriptors, its processor time."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from streamd.limits import KIB
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_BLOCK_BYTES: Final = 512
+_TIMES: Final = slice(11, 13)  # utime and stime in /proc/PID/stat, behind the name
+
+
+def read_rss_bytes(pid: int, kind: str) -> int:
+    """Returns `RssAnon` or `RssShmem` of a process; 0 if it has ended, and its parent does not know yet."""
+    found = re.findall(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[0]) * KIB if found else 0
+
+
+def read_memfd_bytes(pid: int) -> int:
+    """Returns the memory of all memfds that a process has open, each counted once."""
+    found = {}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if "/memfd:" in os.readlink(link):  # noqa: PTH115 - the target is no path
+                status = link.stat()
+                found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+        except FileNotFoundError:  # closed in between
+            continue
+    return sum(found.values())
+
+
+def count_cpu_s(pid: int) -> float:
+    """Returns the processor time of a process, 0 if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, fields[_TIMES])) / _TICKS_PER_S
+
+
+def find_gates(pid: int) -> list[int]:
+    """Returns the daemon's children that serve other users."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if "streamd.gate" in _read_command(int(child))]
+
+
+def _read_command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,314 @@
+"""A daemon as a service runs it, honest trainers of two users, and attackers of a third that may reach its socket.
+
+What an attack did is judged by `Siege.end`: the trainers' accounts, the daemon's process, memory and log, and whether
+a newcomer is served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from logged import LoggedTrainer, running
+from oracle import Truth
+from proc_figures import count_cpu_s, find_gates, read_memfd_bytes, read_rss_bytes
+from scene import FULL
+from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
+
+from streamd.limits import MIB
+
+ATTACKS: Final = Path(__file__).with_name("attacks")
+LIMIT_S: Final = 60.0
+MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
+STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
+ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
+_ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
+_HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
+_UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed")
+Record = Callable[[str, object], None]
+
+
+class ServiceDaemon(DaemonProcess):
+    """`streamd serve` as OWNER, at a socket that only the group can reach.
+
+    `max_files` bounds its descriptors. `is_activated`: its sockets are handed over, as systemd does it.
+    """
+
+    def __init__(
+        self, place: Path, config: dict[str, object], *, max_files: int | None = None, is_activated: bool = False
+    ) -> None:
+        place.chmod(0o750)
+        super().__init__(place, config)
+        self._environment = {**self._environment, **_ENVIRONMENT}
+        self._max_files = max_files
+        self._sockets.chmod(0o750)
+        OWNER.own(self._sockets, place, self.config)
+        self._handed = self._bind_sockets() if is_activated else []
+
+    def _bind_sockets(self) -> list[socket.socket]:
+        path = self.endpoint.removeprefix("ipc://")
+        links = []
+        for kind, name in ((socket.SOCK_STREAM, path), (socket.SOCK_SEQPACKET, f"{path}.fd")):
+            link = socket.socket(socket.AF_UNIX, kind)
+            link.bind(name)
+            Path(name).chmod(0o660)
+            OWNER.own(Path(name))
+            link.listen(4096)
+            links.append(link)
+        return links
+
+    def _list(self) -> None:
+        super()._list()
+        OWNER.own(self.state, *self.state.rglob("*"))
+
+    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        command = [*OWNER.build_prefix(), sys.executable, "-m", "streamd.cli.main", *arguments]
+        if self._max_files is not None:
+            command = ["prlimit", f"--nofile={self._max_files}", *command]
+        numbers = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in self._handed]
+        if numbers:
+            command = ["bash", "-c", _HAND_OVER, "bash", *map(str, numbers), *command]
+        try:
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    command, stderr=log, stdout=log, env=self._environment, cwd=ROOT, pass_fds=numbers
+                )
+        finally:
+            for number in numbers:
+                os.close(number)
+
+    def kill(self) -> None:
+        super().kill()
+        for link in self._handed:
+            link.close()
+
+    def read_log(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Attacker:
+    """One attacking process; see attacks/attack.py."""
+
+    def __init__(self, name: str, endpoint: str, log: Path, user: User, options: Sequence[str] = ()) -> None:
+        self.name, self._log = name, log
+        self.counts: Counter[str] = Counter()
+        command = [sys.executable, str(ATTACKS / "attack.py"), name, endpoint, *options]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*user.build_prefix(), *command], stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/",
+                env={**os.environ, **_ENVIRONMENT},
+            )  # fmt: skip
+
+    def has_done(self, rounds: int) -> bool:
+        """Whether it has come so far, or been cut short as often. Raises AssertionError if it ended by itself."""
+        text = self._log.read_text()
+        assert self.process.poll() is None, f"the attacker {self.name} ended by itself: {text[-2000:]}"
+        lines = text.splitlines(keepends=True)
+        last = next((line for line in reversed(lines) if line.startswith("{") and line.endswith("\n")), "{}")
+        self.counts = Counter(json.loads(last))
+        return self.counts["rounds"] + self.counts["cut short"] >= rounds
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A time of an attack: batches that the trainers took in a second, and the processor time that it took in one."""
+
+    rate: float
+    longest_wait_s: float
+    share: float
+
+
+class Siege:
+    """The scene. `trainers` read `train` without pause: one as the daemon's own user, one as another member."""
+
+    def __init__(self, place: Path, daemon: ServiceDaemon, truth: Truth, memory_bytes: int) -> None:
+        self.place, self.daemon, self.truth = place, daemon, truth
+        self.pid = daemon.pid
+        self.trainers = [self.build_trainer(user, f"trainer-{user.uid}") for user in (OWNER, NEIGHBOUR)]
+        self._newcomers: list[LoggedTrainer] = []
+        self._memory_bytes = memory_bytes
+        self._rss_bytes = 0
+        self._most_shared_bytes = 0
+        self._rss_growth_bytes = 0
+        self._numbers = itertools.count()
+        self._waits_s: list[float] = []
+        self._ratios: list[float] = []
+        self.counts: Counter[str] = Counter()
+
+    def build_trainer(self, user: User, name: str, **orders: Any) -> LoggedTrainer:
+        """Builds a trainer of a user, with a folder of its own for its account."""
+        folder = self.place / name
+        folder.mkdir()
+        user.own(folder)
+        wanted = {"epochs": None, "until_told": True, **orders}
+        return LoggedTrainer(
+            self.daemon.endpoint, folder / "log", environment=_ENVIRONMENT, prefix=user.build_prefix(), **wanted
+        )
+
+    def begin(self) -> Self:
+        """Waits until every trainer reads, and notes the daemon's memory."""
+        for each in self.trainers:
+            each.wait_for(STEPS)
+        self._rss_bytes = read_rss_bytes(self.pid, "RssAnon")
+        return self
+
+    def watch(self) -> None:
+        """Takes the daemon's measure. Raises AssertionError if it has ended."""
+        status = self.daemon.process.poll()
+        assert status is None, f"the daemon ended with status {status}: {self.daemon.read_log()[-1500:]}"
+        self._most_shared_bytes = max(self._most_shared_bytes, read_memfd_bytes(self.pid))
+        self._rss_growth_bytes = max(self._rss_growth_bytes, read_rss_bytes(self.pid, "RssAnon") - self._rss_bytes)
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Waits for a condition, with an eye on the daemon."""
+
+        def holds() -> bool:
+            self.watch()
+            return bool(condition())
+
+        wait_until(holds, what, LIMIT_S)
+
+    def withstand(
+        self, name: str, *, attackers: int = 1, rounds: int = 20, user: User = ATTACKER, is_joined: bool = False
+    ) -> None:
+        """Attacks, until every attacker has made its rounds and every trainer its steps; in full several times.
+
+        `is_joined`: a newcomer of another user comes in the midst of it and reads an epoch.
+        """
+        for _ in range(ROUNDS):
+            started = [self.start_attacker(name, user) for _ in range(attackers)]
+            attack = self._run_phase(started, rounds, self._admit_newcomer if is_joined else lambda: None)
+            self._waits_s.append(attack.longest_wait_s)
+            if FULL:
+                cores = math.ceil(attack.share)
+                burners = [self.start_attacker("burn", user, f"{attack.share / cores}") for _ in range(cores)]
+                self._ratios.append(attack.rate / self._run_phase(burners, 1).rate)
+
+    def start_attacker(self, name: str, user: User = ATTACKER, *options: str) -> Attacker:
+        """Starts an attacker, which the caller ends."""
+        return Attacker(name, self.daemon.endpoint, self.place / f"attacker-{next(self._numbers)}.log", user, options)
+
+    def _run_phase(self, attackers: Sequence[Attacker], rounds: int, act: Callable[[], None] = lambda: None) -> Phase:
+        first = [each.look() for each in self.trainers]
+        gates_s, begin_s = self._count_gates_s(), time.monotonic()
+        try:
+            self.wait(
+                lambda: all(
+                    [each.look() >= at + STEPS for each, at in zip(self.trainers, first, strict=True)]
+                    + [each.has_done(rounds) for each in attackers]
+                ),
+                "the attackers have made their rounds, and the trainers their steps",
+            )
+            act()
+            spent_s = sum(count_cpu_s(each.process.pid) for each in attackers) + self._count_gates_s() - gates_s
+        finally:
+            for each in attackers:
+                each.kill()
+        for each in attackers:
+            self.counts.update(each.counts)
+        times_s = [
+            [step.ns / 1e9 for step in each.steps[at - 1 :]] for each, at in zip(self.trainers, first, strict=True)
+        ]
+        return Phase(
+            sum((len(each) - 1) / (each[-1] - each[0]) for each in times_s),
+            max(after - before for each in times_s for before, after in itertools.pairwise(each)),
+            spent_s / (time.monotonic() - begin_s),
+        )
+
+    def _count_gates_s(self) -> float:
+        return sum(count_cpu_s(pid) for pid in find_gates(self.pid))
+
+    def _admit_newcomer(self) -> None:
+        newcomer = self.build_trainer(NEWCOMER, f"newcomer-{next(self._numbers)}", epochs=1, until_told=False)
+        self._newcomers.append(newcomer)
+        with running(newcomer):
+            self.wait(lambda: newcomer.process.poll() is not None, "a newcomer has read an epoch")
+            newcomer.finish()
+
+    def end(self, record: Record) -> None:
+        """Judges what has come of it, and records what was seen. Raises AssertionError with all that is wrong."""
+        self._admit_newcomer()
+        for each in self.trainers:
+            each.send(signal.SIGTERM)
+        for each in self.trainers:
+            each.finish()
+        self.watch()
+        record("saw", self._describe())
+        problems = [
+            problem for each in (*self.trainers, *self._newcomers) for problem in each.judge(self.truth).problems
+        ]
+        if self._rss_growth_bytes > MAX_GROWTH_BYTES:
+            problems.append(f"the daemon's own memory grew by {self._rss_growth_bytes:,} bytes")
+        if self._most_shared_bytes > self._memory_bytes:
+            problems.append(f"shared memory took {self._most_shared_bytes:,} of {self._memory_bytes:,} bytes")
+        if self.daemon.pid != self.pid:
+            problems.append("another daemon runs now")
+        problems += [line for line in self.daemon.read_log().splitlines() if _UNHANDLED.search(line)][:5]
+        assert not problems, "; ".join(problems)
+
+    def _describe(self) -> str:
+        parts = [f"{count:,} {name}" for name, count in sorted(self.counts.items())]
+        if self._ratios:
+            ratios = ", ".join(f"{each:.2f}" for each in sorted(self._ratios))
+            parts.append(f"rate beside it {ratios} of that beside as much computing")
+        if self._waits_s:
+            parts.append(f"longest wait {max(self._waits_s):.2f} s")
+        parts.append(f"own memory +{self._rss_growth_bytes / MIB:.1f} MiB")
+        parts.append(f"shared memory at most {self._most_shared_bytes / self._memory_bytes:.0%} of what it may take")
+        return "; ".join(parts)
+
+
+@contextlib.contextmanager
+def besiege(
+    *,
+    images: int = 256,
+    memory_bytes: int = 32 * MIB,
+    max_files: int | None = None,
+    is_activated: bool = False,
+    settings: Mapping[str, object] | None = None,
+    streams: Callable[[Path], dict[str, dict[str, object]]] = lambda _: {},
+    **stream: object,
+) -> Iterator[Siege]:
+    """Runs the scene, in a short folder that all users can pass. `stream` are keys of `train`; `streams` adds others.
+
+    A failed attack leaves nothing running.
+    """
+    check_that_users_can_be_had()
+    place = Path(tempfile.mkdtemp(prefix="abuse-"))
+    place.chmod(0o711)
+    try:
+        folder = write_images(place / "data", {"cat": images // 2, "dog": images - images // 2}, size=(32, 32))
+        train = stream_config(folder, **{"batch_size": 2, **stream})
+        (place / "daemon").mkdir()
+        config = {"memory": memory_bytes, **(settings or {}), "streams": {"train": train, **streams(place)}}
+        (place / "truth").mkdir()
+        truth = Truth({"streams": {"train": train}}, "train", place / "truth")
+        daemon = ServiceDaemon(place / "daemon", config, max_files=max_files, is_activated=is_activated)
+        with contextlib.closing(truth), daemon:
+            siege = Siege(place, daemon, truth, memory_bytes)
+            with running(*siege.trainers):
+                yield siege.begin()
+    finally:
+        shutil.rmtree(place)
