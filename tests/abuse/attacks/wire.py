@@ -7,12 +7,13 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Self
 
 import zmq
 
+from streamd.client.sockets import UnreachableError, find_served_path
 from streamd.core.spec import Cursor, StreamSpec
+from streamd.ipc.endpoint import descriptor_socket_path
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import AskStreams, ClientMessage, DaemonMessage, Refused, Streams, Subscribe, Welcome
 
@@ -24,8 +25,11 @@ _GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0
 
 
 def find_reachable_endpoint(public: str) -> str:
-    """Returns the endpoint that serves this process, which asks for it at the daemon's public one."""
-    return public
+    """Returns the endpoint that serves this process, which asks for it at the daemon's public one. Raises OSError."""
+    try:
+        return f"ipc://{find_served_path(public, TIMEOUT_S)}"
+    except UnreachableError as error:
+        raise ConnectionRefusedError(str(error)) from error
 
 
 def read_path(endpoint: str) -> str:
@@ -144,7 +148,7 @@ class Intruder:
     def pair(self) -> socket.socket:
         """Opens the lifeline of its session."""
         assert self.welcome is not None
-        self.lifeline = connect_socket(self.welcome.descriptors, socket.SOCK_SEQPACKET)
+        self.lifeline = connect_socket(descriptor_socket_path(read_path(self.endpoint)), socket.SOCK_SEQPACKET)
         self.lifeline.send(self.welcome.secret)
         return self.lifeline
 
@@ -155,13 +159,5 @@ class Intruder:
 
 
 def find_descriptor_path(public: str) -> str:
-    """Returns the path of the descriptor socket, as a session is given it; else the one beside the endpoint."""
-    intruder = Intruder(find_reachable_endpoint(public)).connect()
-    try:
-        if intruder.subscribe() and intruder.welcome is not None:
-            return intruder.welcome.descriptors
-    except zmq.Again:
-        pass
-    finally:
-        intruder.close()
-    return str(Path(f"{read_path(public)}.fd"))
+    """Returns the path of the descriptor socket of the endpoint that serves this process. Raises OSError."""
+    return descriptor_socket_path(read_path(find_reachable_endpoint(public)))
