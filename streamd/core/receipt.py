@@ -11,9 +11,9 @@ trainer has received its good pixels and before another one receives it, and bot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
 from streamd.errors import ReceiptError
 
 _LANE: Final = 1 << 64
-_EMPTY: Final = (0, 0)
+EMPTY_LANES: Final = (0, 0)
 _FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost for each call
 
 Lanes = tuple[int, int]
@@ -93,7 +93,7 @@ def parse_digest(text: str) -> Lanes:
 class TallyTotals:
     """The totals of a tally: the digest's lanes, the samples delivered, and the rows with a verdict."""
 
-    lanes: Lanes = _EMPTY
+    lanes: Lanes = EMPTY_LANES
     samples: int = 0
     bad: int = 0
 
@@ -128,18 +128,29 @@ def compute_expected_digest(
     *,
     batches_at_once: int = _FLUSH_BATCHES,
 ) -> str:
-    """Returns the digest that the steps of `segments` must have.
+    """Returns the digest that the steps of `segments` must have, from what `sum_expected_lanes` takes."""
+    groups = sum_expected_lanes(order_id, epoch, segments, planned, batches_at_once=batches_at_once)
+    return format_digest(reduce(add_digest_lanes, groups, EMPTY_LANES))
+
+
+def sum_expected_lanes(
+    order_id: str,
+    epoch: int,
+    segments: Sequence[Segment],
+    planned: Callable[[range], PlannedBatches],
+    *,
+    batches_at_once: int = _FLUSH_BATCHES,
+) -> Iterator[Lanes]:
+    """Yields the lanes of one group of batches after the other. Their sum is the digest of the steps of `segments`.
 
     `planned(indices)` returns the planned ids of batches, concatenated, and the rows of each. It is called for up to
     `batches_at_once` batches at a time.
     """
-    lanes = _EMPTY
     for walk in compute_batch_index_ranges(segments):
         for start in range(0, len(walk), batches_at_once):
             group = walk[start : start + batches_at_once]
             ids, rows = planned(group)
-            lanes = add_digest_lanes(lanes, digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids))
-    return format_digest(lanes)
+            yield digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids)
 
 
 class TallySnapshot(NamedTuple):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
-from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
 from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
@@ -18,10 +17,11 @@ from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
-from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
+from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
 from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
@@ -77,8 +77,6 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.scheduler import Scheduler
 
-SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
-
 
 class Dispatcher:
     """Connects the router, the scheduler and the engine. Lives on the event loop's thread.
@@ -109,15 +107,14 @@ class Dispatcher:
         self._router = router
         self._stats = stats
         self._status_builder = status_builder
-        self._spawn = spawn
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
         self._answers = AnswerCache()
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
-        self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
         preview = self.batch_preview = BatchPreview(slots)
         on_unreachable = self._on_session_unreachable
         self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, self._boot, on_unreachable)
+        self._receipt_sender = ReceiptSender(self._batch_sender, status_builder, spawn, self._send_receipt)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
@@ -425,7 +422,8 @@ class Dispatcher:
                 case ProduceBatch():
                     self._produce_batch(action)
                 case SendReceipt(session, cursor):
-                    self._spawn(self._send_receipt(session, cursor))
+                    if connection := self._connections.find_by_session(session):
+                        self._receipt_sender.add_due_receipt(connection, cursor)
                 case DropSlots(slots):
                     self._drop_slots_everywhere(slots)
                 case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
@@ -443,21 +441,8 @@ class Dispatcher:
             return
         self._engine.produce_batch(action.key, action.slot, action.slot_bytes)
 
-    async def _send_receipt(self, session: int, cursor: Cursor) -> None:
-        connection = self._connections.find_by_session(session)
-        if connection is None:
-            return
-        # Other events are handled while a thread computes the digest. The session may end meanwhile, and its receipt
-        # is then dropped.
-        digest = await self._expected_digests.compute_digest(connection.stream, cursor)
-        connection.receipts += 1
-        # The supply counts batches when they are sent, so the epoch's last ones go first.
-        self._batch_sender.send_queued_batches()
-        dropped = count_dropped_samples(connection.stream, cursor)
-        self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
-        self._send_to_session(
-            connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_and_reset_supply())
-        )
+    def _send_receipt(self, connection: Connection, receipt: ReceiptDue) -> None:
+        self._send_to_session(connection, receipt)
         self._handle_scheduler_events()
 
     def _drop_slots_everywhere(self, slots: tuple[int, ...]) -> None:

@@ -10,13 +10,14 @@ import asyncio
 import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
-from streamd.core.spec import StreamSpec
+from streamd.core.spec import Cursor, StreamSpec
 from streamd.core.text import shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
@@ -52,6 +53,7 @@ class Connection:
     credit: int = 0
     receipts: int = 0  # sent so far
     lease_count: int = 0  # batches queued for it, less those that it has reported as released
+    due_receipts: deque[Cursor] = field(default_factory=deque)  # of epochs that were sent; the first is being computed
     is_gone: bool = False
     supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
     trainer: SubscribedTrainer = field(default_factory=SubscribedTrainer)

@@ -48,7 +48,7 @@ class SlowLookup(Generic[AnswerType]):
         return asked.result()
 
 
-def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerType]:
+def ask_in_thread(question: Callable[[], AnswerType], name: str = "looking for data") -> asyncio.Future[AnswerType]:
     """Runs `question` in a daemon thread; returns a future of the running loop for its answer or exception."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[AnswerType] = loop.create_future()
@@ -70,5 +70,5 @@ def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerTy
         with suppress(RuntimeError):  # the loop is closed, so nothing waits for the answer
             loop.call_soon_threadsafe(settle_answer, set_answer)
 
-    threading.Thread(target=answer_question, name="looking for data", daemon=True).start()
+    threading.Thread(target=answer_question, name=name, daemon=True).start()
     return answer

@@ -85,7 +85,7 @@ async def test_hundreds_of_status_questions_make_few_answers(
 
     def count_and_build(*args: object, **options: object) -> object:
         built.append(True)
-        return build(*args, **options)  # type: ignore[arg-type] # as it came
+        return build(*args, **options)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(StatusBuilder, "build_status", count_and_build)
     async with dispatching(stream) as rig:
@@ -106,7 +106,7 @@ async def test_the_streams_are_encoded_once_until_one_changes(
 
     def count_and_answer(self: QueryResponder, question: AskStreams, **options: object) -> object:
         asked.append(question)
-        return answer(self, question, **options)  # type: ignore[arg-type] # as it came
+        return answer(self, question, **options)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(QueryResponder, "answer_query", count_and_answer)
     async with dispatching(stream) as rig:

@@ -34,10 +34,12 @@ class KeepingRouter:
 
     def __init__(self) -> None:
         self.sent: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        self.has_sent = asyncio.Event()
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         del pixels
         self.sent[identity].append(data)
+        self.has_sent.set()
         return True
 
     def take_messages(self, identity: bytes) -> list[tuple[FrameHeader, DaemonMessage]]:

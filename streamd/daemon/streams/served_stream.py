@@ -1,21 +1,15 @@
-"""A stream as the daemon serves it: its specification, its samples, and which of them are known to be bad.
-
-The digest that an epoch must have is computed from the order alone, in a thread, once for all trainers.
-"""
+"""A stream as the daemon serves it: its specification, its samples, and which of them are known to be bad."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
-from streamd.core.receipt import compute_expected_digest
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
@@ -27,12 +21,8 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
 from streamd.limits import TASK_ROWS
 
-DigestKey = tuple[str, Cursor]
-
 _TRANSFORM_REMEDY = "the transform, which must never raise: a sample is bad after one failure"
 _TOLERATED_BAD = 10  # up to this many bad samples never stop a stream, however small it is
-_MAX_KEPT_DIGESTS: Final = 32
-_ROWS_AT_ONCE: Final = 16384  # rows of one NumPy call: few calls, and all arrays within the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,47 +142,6 @@ async def measure_shuffles_in_thread(streams: Iterable[ServedStream]) -> None:
     """Computes shuffle scores in a thread, so that the event loop finds them ready when it shows them."""
     for stream in streams:
         await asyncio.to_thread(stream.shuffle_meter.measure_mixing)
-
-
-class ExpectedDigests:
-    """Expected digests, by the order id and the cursor that determine them. Used by the event loop's thread alone.
-
-    Streams are not keyed by name, since a reload may give a name to another stream.
-    """
-
-    def __init__(self) -> None:
-        self._digests: OrderedDict[DigestKey, asyncio.Future[str]] = OrderedDict()
-
-    async def compute_digest(self, stream: ServedStream, cursor: Cursor) -> str:
-        """Returns the digest of all steps in `cursor`'s history.
-
-        Then starts to compute the digest of the next epoch: a trainer that has read one whole epoch usually reads
-        another. For ten million samples this takes a second or two, during which trainers would wait between epochs.
-        """
-        # Shielded: several trainers await one computation, and one that leaves must not cancel it for the others.
-        digest = await asyncio.shield(self._start_digest_in_thread(stream, cursor))
-        if len(cursor.history) == 1 and not cursor.history[0].base:
-            self._start_digest_in_thread(stream, replace(cursor, epoch=cursor.epoch + 1))
-        return digest
-
-    def _start_digest_in_thread(self, stream: ServedStream, cursor: Cursor) -> asyncio.Future[str]:
-        account = (stream.spec.order_id, cursor)
-        if account not in self._digests:
-            self._digests[account] = asyncio.ensure_future(asyncio.to_thread(_compute_digest, stream, cursor))
-            # The oldest go first, even unfinished: a caller that awaits one holds the future itself.
-            while len(self._digests) > _MAX_KEPT_DIGESTS:
-                self._digests.popitem(last=False)
-        return self._digests[account]
-
-
-def _compute_digest(stream: ServedStream, cursor: Cursor) -> str:
-    return compute_expected_digest(
-        stream.spec.order_id,
-        cursor.epoch,
-        cursor.history,
-        lambda indices: stream.compute_planned_ids_of_batches(cursor.epoch, indices),
-        batches_at_once=max(1, _ROWS_AT_ONCE // stream.spec.batch_size),
-    )
 
 
 def count_dropped_samples(stream: ServedStream, cursor: Cursor) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from support.daemon_process import write_images
@@ -16,11 +13,9 @@ from support.opened_streams import Serve
 from support.served_folder import serve
 
 from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadSample
-from streamd.core.receipt import EpochTally
 from streamd.core.slot_layout import compute_slot_bytes
-from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon.streams import served_stream
-from streamd.daemon.streams.served_stream import ExpectedDigests, ServedStream, count_dropped_samples
+from streamd.core.spec import Cursor, Segment
+from streamd.daemon.streams.served_stream import ServedStream, count_dropped_samples
 from streamd.ipc.worker_messages import TRANSFORM_RAISED
 from streamd.limits import TASK_ROWS
 
@@ -129,105 +124,6 @@ def test_the_stream_shape_has_batches_slot_bytes_and_tasks(stream: ServedStream,
     shape = replace(stream, spec=spec).stream_shape
     assert (shape.name, shape.batches, shape.slot_bytes) == ("train", spec.batches, compute_slot_bytes(spec))
     assert shape.tasks == tasks
-
-
-# --- expected digests: equal to what a trainer tallies, and computed once
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
-    """The cursors whose digest was worked out."""
-    seen: list[Cursor] = []
-    compute = served_stream._compute_digest
-
-    def watched(stream: ServedStream, cursor: Cursor) -> str:
-        seen.append(cursor)
-        return compute(stream, cursor)
-
-    monkeypatch.setattr(served_stream, "_compute_digest", watched)
-    return seen
-
-
-def whole_epoch(epoch: int) -> Cursor:
-    return Cursor(epoch, (Segment(0, 3, 0, 1),))
-
-
-def tallied(stream: ServedStream, epoch: int) -> str:
-    tally = EpochTally("train", stream.spec.order_id, Cursor(epoch))
-    for index in range(3):
-        _, marks = stream.resolve_delivered_ids(epoch, index)
-        tally.add_batch(index, stream.compute_planned_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
-    return tally.order_digest
-
-
-@pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
-async def test_the_daemons_digest_equals_the_trainers(stream: ServedStream, chunks: dict[str, Any]) -> None:
-    mark_bad(stream, 3)
-    mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
-    assert await ExpectedDigests().compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
-    assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
-
-
-async def test_epochs_and_parts_of_epochs_have_different_digests(stream: ServedStream) -> None:
-    expected = ExpectedDigests()
-    cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
-    assert len({await expected.compute_digest(stream, cursor) for cursor in cursors}) == 4
-
-
-async def test_concurrent_requests_share_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests()
-    digests = await asyncio.gather(*(expected.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
-    assert len(set(digests)) == 1
-    assert computed.count(whole_epoch(0)) == 1
-
-
-@pytest.mark.parametrize(
-    ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
-)
-async def test_the_digest_of_the_next_epoch_is_computed_ahead(
-    stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
-) -> None:
-    expected = ExpectedDigests()
-    await expected.compute_digest(stream, cursor)
-    await asyncio.gather(*expected._digests.values())
-    assert computed == [cursor, *ahead]
-
-
-async def test_a_cancelled_request_does_not_cancel_the_computation(
-    stream: ServedStream, computed: list[Cursor]
-) -> None:
-    expected = ExpectedDigests()
-    impatient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
-    patient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
-    await asyncio.sleep(0)
-    impatient.cancel()
-    assert await patient == tallied(stream, 0)
-    assert computed.count(whole_epoch(0)) == 1
-
-
-async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests()
-    before = await expected.compute_digest(stream, whole_epoch(0))
-    mark_bad(stream, 3)
-    assert await expected.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
-    assert computed.count(whole_epoch(0)) == 1
-
-
-async def test_another_stream_of_the_same_name_has_its_own_digests(
-    stream: ServedStream, computed: list[Cursor]
-) -> None:
-    expected, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
-    digests = [await expected.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
-    assert digests[0] == digests[2] != digests[1]
-    assert computed.count(whole_epoch(0)) == 2
-
-
-async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests()
-    for epoch in (*range(0, 2 * served_stream._MAX_KEPT_DIGESTS + 1, 2), 0):
-        await expected.compute_digest(stream, whole_epoch(epoch))
-    assert len(expected._digests) == served_stream._MAX_KEPT_DIGESTS
-    assert computed.count(whole_epoch(0)) == 2
 
 
 @pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])

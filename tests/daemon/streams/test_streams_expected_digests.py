@@ -1,0 +1,195 @@
+"""The digests of epochs: equal to what a trainer tallies, computed once, in turns of the users that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from support.daemon_process import wait_until
+from support.opened_streams import Serve
+
+from streamd.core.bad_samples import BadSample
+from streamd.core.receipt import EpochTally, Lanes
+from streamd.core.spec import Cursor, OrderId, Segment
+from streamd.daemon.streams import expected_digests
+from streamd.daemon.streams.expected_digests import ExpectedDigests
+from streamd.daemon.streams.served_stream import ServedStream
+
+
+@pytest.fixture
+def stream(serve_images: Serve) -> ServedStream:
+    """20 samples, batches of 8: the last one is short."""
+    return serve_images({"cat": 9, "dog": 11})
+
+
+def mark_bad(stream: ServedStream, *ids: int) -> None:
+    stream.quarantine.append_new_bad_samples([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
+    """The cursors whose digest was worked out."""
+    seen: list[Cursor] = []
+    start = expected_digests._sum_lanes_of_groups
+
+    def watched(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
+        seen.append(cursor)
+        return start(stream, cursor)
+
+    monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", watched)
+    return seen
+
+
+async def wait_until_idle(expected: ExpectedDigests) -> None:
+    """Waits until nothing is computed any more, also nothing ahead."""
+
+    def is_idle() -> bool:
+        return not expected._is_computing and not len(expected._turns)
+
+    await asyncio.to_thread(wait_until, is_idle, "all digests are computed")
+
+
+def whole_epoch(epoch: int) -> Cursor:
+    return Cursor(epoch, (Segment(0, 3, 0, 1),))
+
+
+def tallied(stream: ServedStream, epoch: int) -> str:
+    tally = EpochTally("train", stream.spec.order_id, Cursor(epoch))
+    for index in range(3):
+        _, marks = stream.resolve_delivered_ids(epoch, index)
+        tally.add_batch(index, stream.compute_planned_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
+    return tally.order_digest
+
+
+@pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
+async def test_the_daemons_digest_equals_the_trainers(stream: ServedStream, chunks: dict[str, Any]) -> None:
+    mark_bad(stream, 3)
+    mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
+    assert await ExpectedDigests().compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
+    assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
+
+
+async def test_epochs_and_parts_of_epochs_have_different_digests(stream: ServedStream) -> None:
+    expected = ExpectedDigests()
+    cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
+    assert len({await expected.compute_digest(stream, cursor) for cursor in cursors}) == 4
+
+
+async def test_concurrent_requests_share_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    digests = await asyncio.gather(*(expected.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
+    assert len(set(digests)) == 1
+    assert computed.count(whole_epoch(0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
+)
+async def test_the_digest_of_the_next_epoch_is_computed_ahead(
+    stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
+) -> None:
+    expected = ExpectedDigests()
+    await expected.compute_digest(stream, cursor)
+    await wait_until_idle(expected)
+    assert computed == [cursor, *ahead]
+
+
+async def test_a_cancelled_request_does_not_cancel_the_computation(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    expected = ExpectedDigests()
+    impatient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
+    patient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert await patient == tallied(stream, 0)
+    assert computed.count(whole_epoch(0)) == 1
+
+
+async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    before = await expected.compute_digest(stream, whole_epoch(0))
+    mark_bad(stream, 3)
+    assert await expected.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
+    assert computed.count(whole_epoch(0)) == 1
+
+
+async def test_another_stream_of_the_same_name_has_its_own_digests(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    expected, other = ExpectedDigests(), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    digests = [await expected.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
+    assert digests[0] == digests[2] != digests[1]
+    assert computed.count(whole_epoch(0)) == 2
+
+
+async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    for epoch in (*range(0, 2 * expected_digests._MAX_KEPT_DIGESTS + 1, 2), 0):
+        await expected.compute_digest(stream, whole_epoch(epoch))
+        await wait_until_idle(expected)
+    assert [len(kept) for kept in expected._digests._by_user.values()] == [expected_digests._MAX_KEPT_DIGESTS]
+    assert computed.count(whole_epoch(0)) == 2
+
+
+async def test_another_users_digests_evict_none(stream: ServedStream, computed: list[Cursor]) -> None:
+    expected = ExpectedDigests()
+    for user, epochs in ((1, [0]), (2, range(100, 100 + 2 * expected_digests._MAX_KEPT_DIGESTS, 2)), (1, [0])):
+        for epoch in epochs:
+            await expected.compute_digest(stream, whole_epoch(epoch), user=user)
+    assert computed.count(whole_epoch(0)) == 1
+
+
+async def test_a_digest_that_takes_many_turns_is_the_same(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected_digests, "DIGEST_TURN_S", 0.0)
+    monkeypatch.setattr(expected_digests, "_ROWS_AT_ONCE", 1)
+    assert await ExpectedDigests().compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
+
+
+async def test_a_request_that_nobody_wants_any_more_is_dropped_before_it_is_computed(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    expected = ExpectedDigests()
+    first = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
+    gone = [
+        asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(epoch), is_wanted=lambda: False))
+        for epoch in range(10, 20)
+    ]
+    assert await asyncio.gather(*gone) == [None] * 10
+    assert await first == tallied(stream, 0)
+    await wait_until_idle(expected)
+    assert {cursor.epoch for cursor in computed} == {0, 1}
+
+
+async def test_a_failed_computation_fails_all_that_wait_for_it(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
+        raise RuntimeError(f"{stream.spec.name} {cursor.epoch}")
+
+    monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", fail)
+    expected = ExpectedDigests()
+    waits = (expected.compute_digest(stream, whole_epoch(0)) for _ in range(2))
+    errors = await asyncio.gather(*waits, return_exceptions=True)
+    assert [str(each) for each in errors] == ["train 0"] * 2
+    await wait_until_idle(expected)
+
+
+async def test_an_honest_user_waits_for_one_turn_of_another_and_not_for_all_its_digests(
+    stream: ServedStream, computed: list[Cursor]
+) -> None:
+    expected = ExpectedDigests()
+    flood = [
+        asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(epoch), user=1))
+        for epoch in range(100, 400, 2)
+    ]
+    await asyncio.sleep(0)
+    await expected.compute_digest(stream, whole_epoch(0), user=2)
+    assert computed.index(whole_epoch(0)) <= 2, "one of the flood was under way, and one had its turn"
+    await asyncio.gather(*flood)
