@@ -62,6 +62,11 @@ BOUNDS: Final[dict[str, tuple[str, str]]] = {
     "MAX_CLIENT_FRAME_BYTES": ("of a frame from a client", "dropped: the connection"),
     "ROUTER_QUEUE": ("messages that wait for a client", "ended: the session of the client that does not read"),
     "MAX_MONITOR_CONNECTIONS": ("over HTTP", "dropped: the oldest of them"),
+    "ANSWER_AGE_S": ("age of a status or of counters, if very many are asked for", "made anew"),
+    "DIGEST_TURN_S": (
+        "on the digest of one user's receipt, if other users wait for theirs",
+        "continued at its next turn",
+    ),
     "MAX_NAMES": ("names of files asked for at once", "refused"),
     "MAX_OPEN_SHARDS": ("shards that a worker keeps open", "closed and opened again"),
     "MAX_ARRAY_FILES": ("files of arrays in a stream", "refused: a mistake in the data"),

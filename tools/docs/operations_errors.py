@@ -97,7 +97,7 @@ REFUSALS: Final[dict[str, tuple[str, str]]] = {
     ),
     "token": ("the token belongs to another order, or is damaged", "The trainer ends; see TokenError."),
     "busy": (
-        "the daemon is draining, or has reached its limit of sessions",
+        "the daemon is draining, has reached its limit of sessions, or one user has its share of them",
         "The trainer asks again by itself; a new trainer gives up after ten seconds.",
     ),
     "usage": ("an impossible rank, world, number of names, or another version", "The trainer ends: fix the program."),
