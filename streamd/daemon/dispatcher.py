@@ -349,6 +349,9 @@ class Dispatcher:
 
     def _on_batches_released(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
         """Releases batches that the trainer of an ended session has dropped, as it reports on its lifeline."""
+        ended = self._scheduler.ended_sessions.get(session)
+        if ended is not None and ended.leases.keys().isdisjoint(numbers):
+            return  # they were released before; every release of an ended session computes all credits anew
         self._handle_scheduler_events(LeaseReleased(session, numbers, retired))
         if self._connections.find_by_session(session) is None:
             self._close_session_lifeline(session)

@@ -6,8 +6,9 @@ import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Progress
+from streamd.ipc.messages import BatchReady, Goodbye, Progress
 from streamd.limits import MAX_SLOTS
 
 
@@ -60,3 +61,19 @@ async def test_batches_can_be_released_once_and_no_more(stream: ServedStream) ->
         assert held(rig) == 1
         rig.send(b"me", Progress(2, (1,), 2, 0), header)
         assert held(rig) == 0
+
+
+async def test_a_lifelines_report_of_nothing_new_never_reaches_the_scheduler(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DescriptorServer, "half_close_session", lambda *_: True)
+    async with dispatching(stream) as rig:
+        header = subscribe_and_read(rig, 2)
+        rig.send(b"me", Goodbye((0, 1)), header)
+        report = rig.dispatcher.descriptor_server._callbacks.on_dropped
+        report(header.session, (0,), ())
+        before = count_events(rig)
+        report(header.session, (0, 5, 6), ())
+        assert count_events(rig) == before
+        report(header.session, (1,), ())
+        assert header.session not in rig.scheduler.ended_sessions

@@ -97,6 +97,8 @@ class ExpectedDigests:
         if error is not None or digest is not None:
             self._turns.remove_job(job)
         if error is not None:
+            if not job.waiters:
+                raise error  # of a digest that nobody waits for: the loop's handler reports it, and ends the daemon
             job.settle_waiters(lambda waiter: waiter.fail(error))
         elif digest is not None:
             self._digests.keep_digest(job.user, job.key, digest)
