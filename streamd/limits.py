@@ -109,6 +109,7 @@ MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by th
 ANSWER_SHARE: Final = 0.02  # a status of 256 trainers takes 3 ms: seven are made in a second
 ANSWER_BURST_S: Final = 0.02  # before that share counts: people and scripts always see what is so now
 ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates are over seconds
+MAX_OPEN_EPOCHS: Final = 2 * MAX_CREDIT  # of a session, without receipts: it holds batches of half as many
 DIGEST_TURN_S: Final = 0.1  # of one user's digest before the next user's turn: a million samples take 70 ms
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.

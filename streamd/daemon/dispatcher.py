@@ -111,12 +111,12 @@ class Dispatcher:
         self._status_builder = status_builder
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
         self._answers = AnswerCache()
-        self._boot = int.from_bytes(os.urandom(7), "little") + 1
+        boot = self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._unreachable_sessions: list[int] = []
         preview = self.batch_preview = BatchPreview(slots)
         on_unreachable = self._on_session_unreachable
-        self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, self._boot, on_unreachable)
-        self._receipt_sender = ReceiptSender(self._batch_sender, status_builder, spawn, self._send_receipt)
+        sender = self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, boot, on_unreachable)
+        self._receipt_sender = ReceiptSender(sender, status_builder, spawn, self._send_receipt, on_unreachable)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,6 +12,7 @@ from streamd.core.bad_samples import RowStatus
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
+from streamd.limits import MAX_OPEN_EPOCHS
 
 _MAX_EPOCHS_AHEAD: Final = 256  # epochs with batches and without trainers yet: one for each trainer
 
@@ -79,6 +81,7 @@ class EpochTracker:
         self._open_epochs: dict[StreamEpoch, _OpenEpoch] = {}
         self._decodes_ahead: dict[StreamEpoch, _EpochDecodes] = {}
         self._epoch_by_session: dict[int, StreamEpoch] = {}  # the epoch of its last batch
+        self._epochs_by_session: dict[int, deque[StreamEpoch]] = {}  # those that it is in, the oldest first
         self._began_s: dict[int, float] = {}  # by session
 
     def on_session_began(self, session: int, now_s: float) -> None:
@@ -114,6 +117,11 @@ class EpochTracker:
         if account is None:
             account = self._open_epochs[epoch] = _OpenEpoch(self._decodes_ahead.pop(epoch, _EpochDecodes()), now_s)
         account.first_batches[session] = max(0, key.index - rank)
+        epochs = self._epochs_by_session.setdefault(session, deque())
+        epochs.append(epoch)
+        # A trainer that confirms no epoch would stay in all of them. One that does has batches of fewer epochs.
+        if len(epochs) > MAX_OPEN_EPOCHS:
+            self._leave_epoch(session, epochs.popleft())
 
     def on_epoch_sent(self, session: int, spec: StreamSpec, cursor: Cursor) -> None:
         """Records that a session was sent the whole epoch at whose end `cursor` stands."""
@@ -133,6 +141,7 @@ class EpochTracker:
         if account is None or passed is None:
             return []
         del account.first_batches[session]
+        self._epochs_by_session[session].remove(key)
         account.confirmed_passes.append(
             _add_trainer_timing(passed, timing, now_s - account.began_s, now_s - self._began_s[session])
         )
@@ -145,14 +154,18 @@ class EpochTracker:
         if at is None:
             return []
         finished: list[EpochSummary] = []
-        for epoch in [epoch for epoch, account in self._open_epochs.items() if session in account.first_batches]:
-            self._open_epochs[epoch].first_batches.pop(session)
-            self._open_epochs[epoch].ended_passes.pop(session, None)
-            finished += self._close_epoch_if_left(epoch)
+        for epoch in self._epochs_by_session.pop(session, ()):
+            finished += self._leave_epoch(session, epoch)
         # Without any trainer of the stream, batches made ahead belong to an epoch that may never begin.
         if all(other[0] != at[0] for other in self._epoch_by_session.values()):
             self._decodes_ahead = {epoch: made for epoch, made in self._decodes_ahead.items() if epoch[0] != at[0]}
         return finished
+
+    def _leave_epoch(self, session: int, epoch: StreamEpoch) -> list[EpochSummary]:
+        """Removes a session from an epoch that it has not confirmed; returns the summary if it was the last one."""
+        self._open_epochs[epoch].first_batches.pop(session)
+        self._open_epochs[epoch].ended_passes.pop(session, None)
+        return self._close_epoch_if_left(epoch)
 
     def _close_epoch_if_left(self, epoch: StreamEpoch) -> list[EpochSummary]:
         """Closes an epoch that no session is in any more. It has a summary if at least one trainer came to its end."""

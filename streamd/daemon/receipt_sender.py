@@ -12,6 +12,7 @@ from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.expected_digests import ExpectedDigests
 from streamd.daemon.streams.served_stream import count_dropped_samples
 from streamd.ipc.messages import ReceiptDue
+from streamd.limits import MAX_OPEN_EPOCHS
 
 SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -19,7 +20,8 @@ SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 class ReceiptSender:
     """Computes and sends the receipts that are due. `send_receipt` sends one. Lives on the event loop.
 
-    A session waits for one digest at a time, so a user waits for no more digests than it has sessions.
+    A session waits for one digest at a time, so a user waits for no more digests than it has sessions. A trainer needs
+    the receipt of an epoch before it goes on: `on_overrun` gets a session that takes ever more epochs without them.
     """
 
     def __init__(
@@ -28,15 +30,20 @@ class ReceiptSender:
         status_builder: StatusBuilder,
         spawn: SpawnTask,
         send_receipt: Callable[[Connection, ReceiptDue], None],
+        on_overrun: Callable[[int], None],
     ) -> None:
         self._expected_digests = ExpectedDigests()
         self._batch_sender = batch_sender
         self._status_builder = status_builder
         self._spawn = spawn
         self._send_receipt = send_receipt
+        self._on_overrun = on_overrun
 
     def add_due_receipt(self, connection: Connection, cursor: Cursor) -> None:
         """Sends the receipt of an epoch that ended at `cursor`, after those that are due before it."""
+        if len(connection.due_receipts) >= MAX_OPEN_EPOCHS:
+            self._on_overrun(connection.session)
+            return
         connection.due_receipts.append(cursor)
         if len(connection.due_receipts) == 1:
             self._spawn(self._send_due_receipts(connection))

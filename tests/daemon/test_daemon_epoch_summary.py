@@ -11,6 +11,7 @@ from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import EpochSummary, EpochTracker
+from streamd.limits import MAX_OPEN_EPOCHS
 
 NONE_BAD = build_all_good_row_status(10)  # SPEC: 103 samples, 11 batches of 10
 
@@ -175,3 +176,12 @@ def test_epochs_without_trainers_are_kept_in_bounded_number(daemon: Daemon) -> N
     daemon.send(1, epoch=9_999)
     assert [each.bad for each in daemon.end(1, epoch=9_999)] == [1]
     assert len(daemon.epochs._decodes_ahead) < 300
+
+
+def test_a_trainer_that_confirms_nothing_stays_in_a_bounded_number_of_epochs(daemon: Daemon) -> None:
+    for epoch in range(MAX_OPEN_EPOCHS + 10):
+        daemon.epochs.on_session_began(1, 0.0)
+        daemon.epochs.on_batch_sent(1, 0, BatchKey("train", epoch, 0), 0.0, is_first=True)
+    assert len(daemon.epochs._open_epochs) == MAX_OPEN_EPOCHS
+    assert daemon.epochs.remove_session(1) == []
+    assert not daemon.epochs._open_epochs

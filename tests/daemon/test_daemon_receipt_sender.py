@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
+from support.opened_streams import Serve
 
 from streamd.core.receipt import Lanes
 from streamd.core.spec import Cursor, Segment
@@ -16,6 +17,7 @@ from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import Goodbye, Progress, ReceiptDue
+from streamd.limits import MAX_OPEN_EPOCHS
 
 EVIL, HONEST = OWN_USER + 1, OWN_USER + 2
 
@@ -85,3 +87,13 @@ async def test_sessions_that_have_ended_get_no_receipt_and_cost_no_digest(
         await asyncio.wait_for(asyncio.gather(*rig.tasks), 10)
         assert len([epoch for epoch in computed if epoch >= 1000]) <= 1
         assert await wait_for_receipts(rig, b"evil7", 0) == []
+
+
+async def test_a_session_that_runs_ahead_of_all_its_receipts_ends(serve_images: Serve) -> None:
+    """It takes epochs of one batch without a turn of the event loop, in which a receipt could be sent."""
+    async with dispatching(serve_images({"cat": 4})) as rig:
+        header = rig.subscribe(b"evil", WISH, user=EVIL)
+        for taken in range(MAX_OPEN_EPOCHS + 2):
+            rig.send(b"evil", Progress(taken + 1, (taken - 1,) if taken else (), taken, 0), header)
+            rig.finish_batches()
+        assert rig.dispatcher.session_count == 0
