@@ -269,12 +269,14 @@ def _explain_lack_of_room(
     limits: SchedulerLimits,
     held_over: HeldOverMemory,
 ) -> str:
-    """Returns the arithmetic of the rule that leaves no room, with every credit at its least."""
-    counts = {session.id: session.least_credit for session in occupancy.sessions}
-    bounds = occupancy.bound_credit(request, counts)
-    holdings = occupancy.list_holdings(counts)
-    if bounds.by_memory >= request.least:
-        return _format_share_arithmetic(request, occupancy.shares, shape, limits, holdings)
+    """Returns the arithmetic of the rule that leaves no room, with every credit that may shrink at its least."""
+    least = {session.id: session.least_credit for session in occupancy.sessions}
+    yielding = {each.id for each in _list_yielding_sessions(request, occupancy, is_starved=False)}
+    partly = {each.id: least[each.id] if each.id in yielding else each.credit for each in occupancy.sessions}
+    for counts in (partly, least):
+        holdings = occupancy.list_holdings(counts)
+        if occupancy.bound_credit(request, counts).by_memory >= request.least:
+            return _format_share_arithmetic(request, occupancy.shares, shape, limits, holdings)
     new = SlotHolding(request.user, request.slot_bytes, request.least)
     needed = limits.memory_bytes - occupancy.shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
     arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
@@ -319,7 +321,7 @@ def _format_share_arithmetic(
     share = max(0, shares.compute_user_share(request.user, holdings).byte_count)
     left = max(0, shares.compute_left_to_user(request.user, holdings).byte_count)
     least = request.least * shape.slot_bytes
-    # Of more memory, production takes an eighth, the daemon's own user another, and a quarter of the rest is kept for
+    # Of more memory, production takes an eighth, the daemon's own user another, and an eighth of the rest is kept for
     # other users: more than half reaches the share.
     needed = limits.memory_bytes + 2 * (mine + least - share) + shape.slot_bytes
     return (

@@ -108,7 +108,7 @@ class MemoryShares:
 
     def count_sessions_kept(self, slot_bytes: int) -> int:
         """Returns how many sessions with batches of `slot_bytes` fit, whatever each of them holds."""
-        return self.kept.count_fitting_batches(slot_bytes * MIN_CREDIT)
+        return self.kept.count_fitting_batches(slot_bytes) // MIN_CREDIT
 
     def bound_credit(self, user: int, slot_bytes: int, others: Sequence[SlotHolding], inherited: int) -> CreditBounds:
         """Returns the bounds of a session's credit next to the `others`.

@@ -253,6 +253,26 @@ def test_a_user_beyond_its_share_is_refused_with_the_arithmetic_of_the_share() -
     assert holders.admit(user=FIRST_USER)
 
 
+def test_the_share_in_a_refusal_counts_the_credit_that_others_keep() -> None:
+    holders = Holders(_memory_for(100))
+    for _ in range(3):
+        assert holders.admit(credit=DEFAULT_CREDIT, hold=False) == DEFAULT_CREDIT
+    while holders.admit(user=FIRST_USER, credit=MIN_CREDIT):
+        pass
+    denial = holders.ask(user=FIRST_USER)
+    assert isinstance(denial, AdmissionDenial)
+
+    assert "leave 52.0 MiB of 100.0 MiB to this user, which may take 44.0 MiB of it" in denial.text
+    assert "other trainers of this user have 44.0 MiB" in denial.text
+
+
+def test_the_number_of_sessions_with_room_is_bounded_by_slots_too() -> None:
+    shares = MemoryShares(MemoryRoom(1000 * MIB, 40), MIB, OWN)
+
+    assert shares.kept == MemoryRoom(139 * MIB, 19)
+    assert shares.count_sessions_kept(MIB) == 9
+
+
 def test_a_user_whose_trainers_hold_more_than_their_credit_is_told_to_retry() -> None:
     holders = Holders(_memory_for(100))
     while holders.admit(user=FIRST_USER):
