@@ -28,7 +28,7 @@ _PROGRESS_S: Final = 10.0
 
 @dataclass(slots=True)
 class CampaignFigures:
-    """What a campaign has done so far. `refused_ends` counts ends of the process that the daemon survives."""
+    """What a campaign has done so far. `contained_ends` counts ends of the process that the daemon survives."""
 
     cases: int = 0
     units: int = 0
