@@ -67,7 +67,11 @@ def _build_parser() -> argparse.ArgumentParser:
         prog="scripts/fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--target", action="append", choices=sorted(TARGET_MODULES), help="may be repeated; default all"
+        "--target",
+        action="append",
+        choices=sorted(TARGET_MODULES),
+        metavar="NAME",
+        help="one of --list; may be repeated; default all",
     )
     parser.add_argument("--seconds", type=float, help=f"for each target; default {_SECONDS:g}, none with --cases")
     parser.add_argument("--cases", type=int, help="for each target: end after so many")

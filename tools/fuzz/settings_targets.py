@@ -142,7 +142,8 @@ def _make_manifests() -> list[bytes]:
 def read_manifest_columns(path: Path) -> str:
     """Opens a manifest and reads columns as daemon and worker do.
 
-    Numbers in one column that stand for places in another are not followed: only the header has a checksum.
+    Numbers in one column that stand for places in another, as those of names do, are not followed: only the header has
+    a checksum.
     """
     manifest = Manifest.open(path)
     try:
@@ -152,7 +153,6 @@ def read_manifest_columns(path: Path) -> str:
         for name in manifest.labels:
             manifest.gather_label(name, ids)
         manifest.lookup_rows(ids)
-        manifest.array_file_names()
         if manifest.arrays is None:
             manifest.lookup_sample_bytes(ids)
         if manifest.shards is None:
