@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 STREAMD: Final = sorted((ROOT / "streamd").rglob("*.py"))
 TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
 BENCHMARKS: Final = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "benchmarks" / "peers").glob("*.py")])
-TOOLS: Final = sorted((ROOT / "tools").glob("*.py"))
+TOOLS: Final = sorted([*(ROOT / "tools").glob("*.py"), *(ROOT / "tools" / "fuzz").glob("*.py")])
 LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
 
 MAX_FILE_LINES: Final = 500

@@ -179,8 +179,9 @@ class StreamConfig(ConfigModel):
         added: dict[str, object] = {}
         if source.get("part") in ("train", "validation") and data.get("split") is None:
             added["split"] = {}
-        shuffle = data.get("shuffle", {})
-        if source.get("kind") in CHUNKED_KINDS and isinstance(shuffle, Mapping) and "kind" not in shuffle:
+        kind, shuffle = source.get("kind"), data.get("shuffle", {})
+        is_chunked = isinstance(kind, str) and kind in CHUNKED_KINDS  # a list or a mapping cannot be looked up
+        if is_chunked and isinstance(shuffle, Mapping) and "kind" not in shuffle:
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
 

@@ -27,7 +27,7 @@ def read_spec(path: Path) -> StreamSpec:
     """Reads what `write_spec` of this or an older streamd wrote. Raises ConfigError for anything else, and OSError."""
     try:
         return _spec.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "
             "wrote next to the model, or stream.spec"

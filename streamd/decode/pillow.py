@@ -36,8 +36,13 @@ Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core already
 
 _LIBRARIES: Final = {"PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "TIFF": "libtiff", "JPEG": "jpg"}
-# RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers.
-_FAULTS: Final = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, RuntimeError, struct.error)
+# RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers: a palette
+# with levels above 255 overflows a byte, and a picture with a palette may have none, which Pillow asserts.
+_FAULTS: Final = (
+    *(OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, RuntimeError, struct.error),
+    *(ArithmeticError, AssertionError),
+)
+_NO_REASON: Final = "what it says of itself does not agree"  # an assertion has no text
 # The level of white in modes of more than 8 bits a channel. It depends on the mode and never on the picture: taken from
 # the brightest pixel, white would be another level in every file.
 _WHITE: Final = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0, "F": 1.0}
@@ -117,7 +122,7 @@ def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
 def _format_fault(format_name: str, fault: str) -> str:
     if fault.startswith("Unsupported"):  # the file may be sound, and of a kind that Pillow cannot read
         return f"a {format_name} that cannot be read ({fault}): convert it to PNG"
-    return f"a damaged {format_name}: {fault}"
+    return f"a damaged {format_name}: {fault or _NO_REASON}"
 
 
 def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:

@@ -26,6 +26,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
     ("keys", "sentence"),
     [
         ({"source": {"kind": "foldr"}}, f"source: kind: found 'foldr'; use {KINDS}; did you mean 'folder'?"),
+        ({"source": {"kind": {"tar": 1}}}, f"source: kind: found \"{{'tar': 1}}\"; use {KINDS}"),
         ({"source": {"path": "d"}}, f"source: kind is missing; use {KINDS}"),
         ({"source": "d"}, "source: found 'd'; keys are needed, as in source: {kind: folder, path: data/train}"),
         ({"source": {"kind": "folder"}}, "source.path: is missing; say where the data is, relative to the file"),

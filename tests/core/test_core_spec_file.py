@@ -49,3 +49,11 @@ def test_another_file_is_refused_and_the_error_names_the_right_one(tmp_path: Pat
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"model.keras does not say how .*: give the  .streamd.json  that"):
         spec_file.read_spec(path)
+
+
+def test_a_spec_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.streamd.json"
+    spec_file.write_spec(path, make_spec(KIND))
+    path.write_bytes(path.read_bytes().replace(b"cat", b"\xff\xfe"))
+    with pytest.raises(ConfigError, match="does not say how a stream makes its images"):
+        spec_file.read_spec(path)

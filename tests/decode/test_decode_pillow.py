@@ -106,6 +106,19 @@ def test_a_png_without_pixels_is_bad() -> None:
         decoded(png(8, 2, [], (20, 30)), IMAGE)
 
 
+def test_a_png_with_a_palette_that_is_missing_is_bad() -> None:
+    with pytest.raises(BadImageError, match=r"^a damaged PNG: what it says of itself does not agree$"):
+        decoded(png(8, 3, [bytes(30)] * 20, (20, 30)), IMAGE)
+
+
+def test_a_tiff_whose_palette_has_levels_above_the_largest_is_bad() -> None:
+    palette = encoded(smooth(8, 8).convert("P"), "TIFF")
+    at = palette.index(struct.pack("<HHI", 320, 3, 768))  # the tag, the type and the number of the levels
+    as_32_bits = palette[:at] + struct.pack("<HHI", 320, 4, 384) + palette[at + 8 :]
+    with pytest.raises(BadImageError, match="a damaged TIFF: unsigned byte integer is greater than maximum"):
+        decoded(as_32_bits, IMAGE)
+
+
 def test_a_damaged_header_always_gives_the_same_reason() -> None:
     data = b"II*\0" + bytes(60)
     with pytest.raises(BadImageError, match=r"^a damaged TIFF: its header cannot be read$"):

@@ -202,7 +202,7 @@ def read_journal(path: Path) -> PackJournal | None:
         found = _journal_decoder.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise PackError(
             f"{path}: the journal of an unfinished pack cannot be read: {error}; add --restart to start again"
         ) from error

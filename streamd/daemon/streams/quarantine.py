@@ -90,7 +90,7 @@ class Quarantine:
     def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:
             return _verdict_decoder.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{self.path}:{number} is not a verdict ({error}): repair the line or remove the file"
             ) from error

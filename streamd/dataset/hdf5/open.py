@@ -13,6 +13,8 @@ from streamd.errors import MissingExtraError
 _PURPOSE: Final = "a source of kind hdf5"
 _PLUGIN_MODULE: Final = "hdf5plugin"  # importing it, where it is installed, registers its decompressors
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+# What h5py raises for damage, by the place where the library notices it; KeyError is a LookupError.
+LIBRARY_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError)
 _FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., after a user block, if there is one
 
 

@@ -30,7 +30,7 @@ from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Hdf5Array
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE, ChunkGrid, CompressedArray
-from streamd.dataset.hdf5.open import UnfitHdf5Error, import_h5py, open_hdf5_file
+from streamd.dataset.hdf5.open import LIBRARY_ERRORS, UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
@@ -100,7 +100,8 @@ def _suggest_hdf5_files(folder: Path) -> str:
 def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
     """Opens the h5py.File for the time of the context.
 
-    Raises ConfigError unless the size and mtime are still those `seen` when all is read.
+    Raises ConfigError unless the size and mtime are still those `seen` when all is read, and where the library finds
+    damage within the context.
     """
     with translate_read_errors(path, key):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -110,6 +111,10 @@ def _open_unchanging_file(path: Path, key: str, seen: tuple[int, int]) -> Iterat
         found = os.fstat(descriptor)
     except UnfitHdf5Error as error:
         raise ConfigError(f"{key}: {format_path(path)}: {error}") from error
+    except LIBRARY_ERRORS as error:
+        raise ConfigError(
+            f"{key}: {format_path(path)} is damaged: {error}; copy it again, or write it again"
+        ) from error
     finally:
         os.close(descriptor)
     if (found.st_size, found.st_mtime_ns) != seen:

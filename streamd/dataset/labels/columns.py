@@ -155,7 +155,7 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
-            except pa.ArrowException as error:
+            except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
                 ) from error

@@ -61,9 +61,13 @@ def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str
     check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
     width = values.shape[1] if values.ndim == _VECTOR else 1
     native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
-    lists = (
-        pa.array(_widen_floats(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
-    )
+    try:
+        cells = pa.array(_widen_floats(native) if width == 1 else native)
+    except UnicodeDecodeError as error:  # NumPy's texts may hold any number of 32 bits in place of a character
+        raise ConfigError(
+            f"{key}.from: {format_path(path)} is damaged: {error}; write it again with np.save"
+        ) from error
+    lists = cells if width == 1 else pa.FixedSizeListArray.from_arrays(cells, width)
     return Column(lists, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,7 @@ _READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
 _DISPLAY_PREFIX: Final = "display."
 _PREFIX: Final = struct.Struct("<8sII32s")
+_COLUMN_DTYPE: Final = re.compile(r"[<|](?:[iu][1248]|f[48]|S[1-9]\d{0,8})")  # NumPy's names, little-endian
 
 WritableColumn = ColumnArray | TextColumn
 
@@ -410,14 +412,56 @@ def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeade
         raise _unusable_error(path, "its header is damaged")
     try:
         header = _header_decoder.decode(encoded)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _unusable_error(path, f"its header is of another kind: {error}") from error
+    contradiction = _find_contradiction(header)
+    if contradiction:
+        raise _unusable_error(path, f"its header contradicts itself: {contradiction}")
     start = _align_offset(_PREFIX.size + length)
     # The mapping is as long as the file, and a slice beyond its end is silently cut. Without this check, a truncated
     # file would fail later, with NumPy's error about shapes.
     if start + max(place.end_offset for place in header.columns.values()) > file.size:
         raise _unusable_error(path, f"it is truncated at {file.size} bytes")
     return header, start
+
+
+def _find_contradiction(header: _ManifestHeader) -> str:
+    """Returns what in a header cannot be true; empty if all can. The values in the columns are not read.
+
+    A checksum proves that a header is as it was written, and not that the program that wrote it was right.
+    """
+    for name, extent in header.columns.items():
+        if not _COLUMN_DTYPE.fullmatch(extent.dtype) or extent.offset < 0 or min(extent.shape, default=-1) < 0:
+            return f"column {name!r} is {extent.dtype} {extent.shape} at {extent.offset}"
+    for name, rows in _list_needed_columns(header).items():
+        column = header.columns.get(name)
+        if column is None or rows not in {None, column.shape[0]}:
+            return f"column {name!r} has {'no' if column is None else column.shape[0]} rows"
+    shards, arrays = header.shards, header.arrays
+    if shards is not None and not len(shards.names) == len(shards.sizes) == len(shards.mtimes_ns):
+        return f"{len(shards.names)} shards have {len(shards.sizes)} sizes and {len(shards.mtimes_ns)} mtimes"
+    if arrays is None:
+        return ""
+    has_right_count = "rows" in header.columns or arrays.starts[-1:] == (header.samples,)
+    if len(arrays.starts) != len(arrays.offsets) + 1 or not has_right_count:
+        return f"{len(arrays.offsets)} files begin at rows {arrays.starts[:8]}, of {header.samples}"
+    return ""
+
+
+def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
+    """Returns the columns that a manifest must have, with their numbers of rows; None where any number is right."""
+    samples, columns = header.samples, header.columns
+    files = samples if header.arrays is None else len(header.arrays.offsets)
+    needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
+    needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
+    needed |= {f"label.{name}": samples for name in header.labels}
+    needed |= {name: samples for name in ("weights", "rows") if name in columns}
+    if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
+        needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}
+    for prefix, names in (("", files), (_DISPLAY_PREFIX, samples)):
+        if f"{prefix}folder" in columns:
+            needed |= {f"{prefix}folder": names, f"{prefix}folders": None, f"{prefix}folder_ends": None}
+    return needed
 
 
 def _unusable_error(path: Path, why: str) -> ConfigError:

@@ -165,9 +165,13 @@ def _parse_member_size(block: bytes, place: int) -> int:
 
 
 def _parse_whole_number(digits: bytes, base: int, place: int) -> int:
+    # Longer ones are refused before they are parsed, which takes time by the square of their length.
     if not digits.isdigit() or len(digits) > _MOST_DIGITS:
         raise _damaged_error(place)
-    return int(digits, base)
+    try:
+        return int(digits, base)
+    except ValueError:  # an 8 or a 9 among octal digits
+        raise _damaged_error(place) from None
 
 
 def _parse_member_name(block: bytes) -> bytes:

@@ -115,7 +115,7 @@ def _read_json_record(shard: Shard, member: TarMember | None) -> dict[str, Any]:
         return {}
     try:
         return _record_decoder.decode(shard.tar.read_member(member))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 
 
@@ -207,7 +207,7 @@ def _decode_json_records(
     for text, image in zip(texts, shard.images.values(), strict=True):
         try:
             records.append(_record_decoder.decode(str(text)))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{key}: {_format_member_path(shard, image.name)}: {source.display_name} is not a JSON object: {error}"
             ) from error

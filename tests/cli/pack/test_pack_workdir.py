@@ -136,6 +136,13 @@ def test_a_written_journal_reads_back_equal(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
+def test_a_journal_that_is_not_text_is_refused_with_the_option_restart(tmp_path: Path) -> None:
+    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
+    (tmp_path / "journal.json").write_bytes((tmp_path / "journal.json").read_bytes().replace(b"abc", b"\xff"))
+    with pytest.raises(PackError, match="--restart"):
+        workdir.read_journal(tmp_path / "journal.json")
+
+
 @pytest.mark.parametrize(
     "text", ["", '{"identity": 1}', '{"version": 2, "identity": "", "samples": 1, "batch_rows": 1}']
 )

@@ -143,7 +143,11 @@ def test_a_torn_last_line_is_dropped_for_good(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [b"{}\n", b"nonsense\n", b'{"sample_id": "5", "reason": "x"}\n', b"\xff\xfe\n", b"\n"]
+    "damage",
+    [
+        *(b"{}\n", b"nonsense\n", b'{"sample_id": "5", "reason": "x"}\n', b"\xff\xfe\n", b"\n"),
+        b'{"sample_id":5,"reason":"\xff"}\n',
+    ],
 )
 def test_a_damaged_line_is_named_with_the_remedy(path: Path, damage: bytes) -> None:
     listed(path).append_new_bad_samples([FIVE])

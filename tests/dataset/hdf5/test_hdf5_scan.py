@@ -17,6 +17,7 @@ from streamd.dataset.hdf5 import arrays, chunk_grid
 from streamd.dataset.hdf5 import scan as hdf5
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE
 from streamd.dataset.manifest.types import ScannedSamples
+from streamd.errors import ConfigError
 
 RNG = np.random.default_rng(0)
 SIX = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
@@ -287,3 +288,16 @@ def test_the_array_under_names_gives_the_images_their_display_names(tmp_path: Pa
     assert scanned(Hdf5(path)).display_names is None
     assert_refused(Hdf5(path, names="ids"), "holds int64, but names must be text")
     assert_refused(Hdf5(path, names="short"), "has 2 rows, but there are 6 images")
+
+
+def test_damage_anywhere_is_refused_in_words_or_listed(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", chunks=(2, 4, 5, 3))
+    whole, said = path.read_bytes(), list[str]()
+    for place in range(100, min(len(whole), 5000), 41):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            scanned(Hdf5(path), angle=Label("float", "/labels/angle"))
+        except ConfigError as error:
+            said.append(str(error))
+    assert len(said) > 5
+    assert [reason for reason in said if "x.h5" not in reason] == []

@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +150,74 @@ def test_every_damage_to_the_header_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         with pytest.raises(ConfigError, match="cannot be used"):
             Manifest.open(path)
+
+
+def with_header(path: Path, header: bytes) -> Path:
+    """Replaces the header of a manifest, with the checksum of the new one."""
+    data = path.read_bytes()
+    columns = data[-(-(48 + int.from_bytes(data[12:16], "little")) // 64) * 64 :]
+    prefix = data[:12] + struct.pack("<I32s", len(header), hashlib.blake2b(header, digest_size=32).digest())
+    path.write_bytes((prefix + header).ljust(-(-(48 + len(header)) // 64) * 64, b"\0") + columns)
+    return path
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    header: dict[str, Any] = json.loads(data[48 : 48 + int.from_bytes(data[12:16], "little")])
+    return header
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda header: header.update(samples=4), "column 'offsets' has 4 rows"),
+        (lambda header: header["columns"].pop("label.angle"), "column 'label.angle' has no rows"),
+        (lambda header: header["columns"].pop("names"), "column 'names' has no rows"),
+        (lambda header: header["columns"]["sizes"].update(shape=[2]), "column 'sizes' has 2 rows"),
+        (lambda header: header["columns"]["sizes"].update(shape=[]), r"column 'sizes' is \|u1 \(\) at"),
+        (lambda header: header["columns"]["sizes"].update(offset=-64), r"column 'sizes' is .* at -64"),
+        (lambda header: header["columns"]["sizes"].update(dtype="O"), "column 'sizes' is O "),
+        (lambda header: header.update(arrays={"shape": [1, 1, 3], "starts": [0, 5], "offsets": [0]}), "'offsets' has"),
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    path = written(tmp_path, THREE)
+    header = header_of(path)
+    with_header(path, json.dumps(header).encode())
+    assert Manifest.open(path).samples == 3
+    change(header)
+    with_header(path, json.dumps(header).encode())
+    with pytest.raises(ConfigError, match=f"its header contradicts itself: .*{said}"):
+        Manifest.open(path)
+
+
+def test_arrays_whose_rows_are_not_the_samples_are_refused(tmp_path: Path) -> None:
+    place = ArrayFiles((1, 1, 3), (0, 3), (128,))
+    path = written(
+        tmp_path, replace(THREE, files=[b"x.npy"], sizes=np.array([9]), mtimes_ns=np.array([9]), arrays=place)
+    )
+    header = header_of(path)
+    header["arrays"]["starts"] = [0, 2]
+    with pytest.raises(ConfigError, match=r"its header contradicts itself: 1 files begin at rows \(0, 2\), of 3"):
+        Manifest.open(with_header(path, json.dumps(header).encode()))
+
+
+def test_shards_without_their_sizes_are_refused(tmp_path: Path) -> None:
+    places = {name: np.zeros(3, np.int64) for name in ("shard", "offset")}
+    shards = ShardFiles((b"a.tar",), (9,), (9,))
+    path = written(tmp_path, replace(THREE, mtimes_ns=np.empty(0, np.int64), shards=shards, extra=places))
+    header = header_of(path)
+    header["shards"]["mtimes_ns"] = []
+    with pytest.raises(ConfigError, match=r"its header contradicts itself: 1 shards have 1 sizes and 0 mtimes"):
+        Manifest.open(with_header(path, json.dumps(header).encode()))
+
+
+def test_a_header_that_is_not_text_is_of_another_kind(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    with pytest.raises(ConfigError, match="its header is of another kind"):
+        Manifest.open(with_header(path, json.dumps(header_of(path)).encode().replace(b"c1", b"\xff1")))
 
 
 def test_another_kind_of_file_is_no_manifest(tmp_path: Path) -> None:

@@ -68,6 +68,16 @@ def test_a_size_in_binary_is_read(tmp_path: Path) -> None:
         assert next(TarReader(file.fileno(), 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
 
 
+@pytest.mark.parametrize("size", [b"00000000008\0", b"-0000000001\0", b"0x000000010\0"])
+def test_a_size_that_is_no_octal_number_is_damage(tmp_path: Path, size: bytes) -> None:
+    path = pack(tmp_path / "a.tar", ABC)
+    header = bytearray(path.read_bytes()[:512])
+    header[124:136], header[148:156] = size, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    path.write_bytes(bytes(header) + path.read_bytes()[512:])
+    assert refusal(path) == "it is not a tar; name only tars, such as shards/*.tar"
+
+
 def test_folders_and_devices_are_skipped_and_links_are_listed(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for kind, name in [(tarfile.DIRTYPE, "d"), (tarfile.CHRTYPE, "c"), (tarfile.FIFOTYPE, "f")]:

@@ -133,6 +133,7 @@ def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> Non
     [
         (b"{", "'a.tar/1.jpg': 'n' in its .json is not a JSON object: "),
         (b"[1]", "'a.tar/1.jpg': 'n' in its .json is not a JSON object: "),
+        (b'{"n": ' + b"[" * 5000, "'a.tar/1.jpg': 'n' in its .json is not a JSON object: "),
         (b'{"nn": 1}', "'a.tar/1.jpg': there is no 'n' in its .json; it has nn; did you mean 'nn'?"),
         (b"{}", "there is no 'n' in its .json; it has nothing"),
         (b'{"n": {"x": 1}}', "'n' in its .json is an object or a list of lists"),
@@ -140,7 +141,7 @@ def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> Non
         (b"\xff", "'a.tar/1.json' is not UTF-8 text; save it as UTF-8"),
         (b" " * 1048577, "'a.tar/1.json' has 1,048,577 bytes, but a label has at most 1,048,576"),
     ],
-    ids=["cut", "list", "near", "empty", "object", "lists", "bytes", "long"],
+    ids=["cut", "list", "deep", "near", "empty", "object", "lists", "bytes", "long"],
 )
 def test_json_that_gives_no_value_is_reported_by_sample(tmp_path: Path, data: bytes, told: str) -> None:
     message = refusal(tmp_path, {"1.jpg": b"", "1.json": data}, a=Label("int", "json:n"))

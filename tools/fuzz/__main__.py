@@ -1,0 +1,7 @@
+"""Runs `fuzz.command`: `python -m fuzz`."""
+
+from __future__ import annotations
+
+from fuzz.command import main
+
+main()
