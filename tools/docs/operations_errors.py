@@ -162,8 +162,8 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "session.began": "",
     "session.ended": "",
     "gate.ended": (
-        "Nothing, if it happens now and then. The line names the user: its trainers have subscribed again by now. If it "
-        "is repeated, a program of this user attacks the daemon, or is broken."
+        "Nothing, if it happens now and then. The line names the user, whose trainers have subscribed again by now. If "
+        "it is repeated, a program of this user attacks the daemon, or is broken."
     ),
     "session.refused": "See the refusals.",
     "starter.remark": "Follow the message. `streamd init` writes the configuration to a file, which you can change.",

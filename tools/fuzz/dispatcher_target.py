@@ -21,8 +21,6 @@ from random import Random
 from typing import Any, Final, TypeVarTuple, Unpack, cast
 from unittest import mock
 
-from streamd.daemon.router import Router
-
 from fuzz.message_targets import HEADER_BYTES, list_client_messages, replace_message
 from fuzz.mutations import mutate
 from fuzz.structures import build_msgpack_edit, edit_record_of
@@ -39,6 +37,7 @@ from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.frames import FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import ClientMessage, MonitorAt, Progress, Refused, Subscribe
+from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MIB
 from streamd.scheduler.admission import SchedulerLimits
@@ -170,7 +169,7 @@ class _DispatcherRig:
                 scheduler=Scheduler([stream.stream_shape], SchedulerLimits(_MEMORY_BYTES, 1)),
                 engine=cast("LocalEngine", self.engine),
                 slots=self._slots,
-                router=cast("Router", self.router),
+                router=cast("FrameSender", self.router),
                 stats=stats,
                 status_builder=StatusBuilder(streams, 1, _MEMORY_BYTES, "ipc:///s", stats, time.monotonic()),
                 spawn=self._spawn_task,

@@ -110,7 +110,7 @@ def _make_daemon_frames() -> list[bytes]:
     sent: list[messages.DaemonMessage] = [
         messages.Streams({"train": SPEC}),
         messages.Stats({"engine": {"idle": 1.5}}),
-        messages.Welcome(SPEC, 8, "shared", "/run/s.fd", bytes(16), _CURSOR, (3,)),
+        messages.Welcome(bytes(16), SPEC, 8, "shared", _CURSOR, (3,)),
         messages.Refused("memory", "too little", 0.5),
         messages.BatchReady(0, 3, 10, 2, 4096, inline=False, bad=(BadRow(1, 5, "a.jpg", "damaged", "masked"),)),
         messages.ReceiptDue(2, "0" * 32, 3, BatchSupply(7, 3)),
