@@ -42,7 +42,7 @@ STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
 ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
-_UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed")
+_UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed| data\.away")
 Record = Callable[[str, object], None]
 
 
