@@ -38,6 +38,7 @@ from streamd.limits import MIB
 ATTACKS: Final = Path(__file__).with_name("attacks")
 LIMIT_S: Final = 60.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
+PHASE_S: Final = 2.0 if FULL else 0.0  # the least time over which a rate is taken
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
 ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
@@ -216,7 +217,8 @@ class Siege:
         try:
             self.wait(
                 lambda: all(
-                    [each.look() >= at + STEPS for each, at in zip(self.trainers, first, strict=True)]
+                    [time.monotonic() - begin_s >= PHASE_S]
+                    + [each.look() >= at + STEPS for each, at in zip(self.trainers, first, strict=True)]
                     + [each.has_done(rounds) for each in attackers]
                 ),
                 "the attackers have made their rounds, and the trainers their steps",

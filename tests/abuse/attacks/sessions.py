@@ -28,6 +28,7 @@ _GREEDY: Final = 50
 _FETCHES: Final = 300  # more than a socket's buffer holds
 _KEPT: Final = 64  # connections, before the attack begins again
 _DIGEST_S: Final = 50.0  # the most that a digest may take
+_SENT_S: Final = 0.3  # until all batches of a credit are produced and sent
 _PAUSE_S: Final = 0.05  # until the daemon has sent what it may send
 
 
@@ -71,7 +72,7 @@ def leave_batches_unread(target: Target) -> dict[str, int]:
         return {"sessions refused": 1}
     assert intruder.welcome is not None
     intruder.pair()
-    time.sleep(_PAUSE_S)
+    time.sleep(_SENT_S)
     intruder.send(Goodbye())
     return {"sessions whose batches nobody reads": 1}
 
