@@ -113,6 +113,12 @@ def find_subscribe_refusal(
             f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
             f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}",
         )
+    if message.transport == "inline" and user != OWN_USER:
+        return Refused(
+            "usage",
+            "pixels come by socket to processes of the daemon's own user alone; this process has to map the batches: "
+            "raise its limits on memory and open files (ulimit -v, ulimit -n)",
+        )
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
     full = find_full_refusal(counts, allowance, user, is_own_user=user == OWN_USER)

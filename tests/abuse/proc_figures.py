@@ -21,14 +21,14 @@ def read_rss_bytes(pid: int, kind: str) -> int:
 
 
 def read_memfd_bytes(pid: int) -> int:
-    """Returns the memory of all memfds that a process has open, each counted once."""
+    """Returns the memory of all memfds that a process has open or mapped, each counted once."""
     found = {}
-    for link in Path(f"/proc/{pid}/fd").iterdir():
+    for link in (*Path(f"/proc/{pid}/fd").iterdir(), *Path(f"/proc/{pid}/map_files").iterdir()):
         try:
             if "/memfd:" in os.readlink(link):  # noqa: PTH115 - the target is no path
                 status = link.stat()
                 found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
-        except FileNotFoundError:  # closed in between
+        except FileNotFoundError:  # closed or unmapped in between
             continue
     return sum(found.values())
 

@@ -25,10 +25,11 @@ def serve_rows(rows: int, batch_size: int, size: int) -> Callable[[Path], dict[s
     """A stream `large` over one array of pixels."""
 
     def build(place: Path) -> dict[str, dict[str, object]]:
-        np.save(place / "rows.npy", np.zeros((rows, size, size, 3), np.uint8))
+        (place / "rows").mkdir()
+        np.save(place / "rows" / "rows.npy", np.zeros((rows, size, size, 3), np.uint8))
         return {
             "large": {
-                "source": {"kind": "npy", "path": str(place / "rows.npy")},
+                "source": {"kind": "npy", "path": str(place / "rows" / "rows.npy")},
                 "batch_size": batch_size,
                 "labels": {},
             }

@@ -48,7 +48,16 @@ class User:
     def build_prefix(self) -> list[str]:
         """Returns the command that runs another one as this user; that one must be run by root."""
         groups = ["--groups", str(GROUP)] if self.is_member else ["--clear-groups"]
-        drop = ["setpriv", "--reuid", str(self.uid), "--regid", str(GROUP if self.is_member else self.uid), *groups]
+        drop = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "--reuid",
+            str(self.uid),
+            "--regid",
+            str(GROUP if self.is_member else self.uid),
+            *groups,
+        ]
         closed = find_closed_folders()
         if not closed:
             return drop

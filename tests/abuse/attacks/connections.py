@@ -6,11 +6,11 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from target import Attack, Target
-from wire import HandmadeDealer, Intruder, read_path
+from wire import HandmadeDealer, Intruder, connect_socket, read_path
 
 _FIRST_ID: Final = 0x6B8B4567  # libzmq numbers the peers of a ROUTER from here on
 _IDS: Final = 400  # claimed at a time: as many connections may have come before
@@ -18,8 +18,8 @@ _SILENT: Final = 1001
 _IDLE: Final = 600
 _DROPPED: Final = 250
 _SLOW: Final = 100
-_ATTEMPTS: Final = 20  # to connect, before the listener's backlog counts as full for now
-_BACKLOG_S: Final = 0.002
+_PAUSE_S: Final = 0.002
+_PATIENCE_S: Final = 0.2  # before a listener's backlog counts as full for now
 _GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL"
 
 
@@ -37,19 +37,18 @@ def claim_next_id(target: Target) -> dict[str, int]:
 
 def stay_silent(target: Target) -> dict[str, int]:
     """Opens a thousand connections and one more, and says nothing."""
-    return {"silent connections": _fill(target, _SILENT, lambda: _knock(read_path(target.endpoint)))}
+    return {"silent connections": _fill(target, _SILENT, read_path(target.endpoint), socket.SOCK_STREAM)}
 
 
 def idle_on_descriptor_socket(target: Target) -> dict[str, int]:
     """Opens 600 connections to the descriptor socket, and sends no secret."""
-    path = target.descriptor_path
-    return {"idle lifelines": _fill(target, _IDLE, lambda: _knock(path, socket.SOCK_SEQPACKET))}
+    return {"idle lifelines": _fill(target, _IDLE, target.descriptor_path, socket.SOCK_SEQPACKET)}
 
 
 def connect_and_drop(target: Target) -> dict[str, int]:
     """Opens connections one after the other, each closed at once."""
     for _ in range(_DROPPED):
-        _knock(read_path(target.endpoint)).close()
+        connect_socket(read_path(target.endpoint)).close()
     return {"connections opened and dropped": _DROPPED}
 
 
@@ -57,7 +56,7 @@ def shake_hands_slowly(target: Target) -> dict[str, int]:
     """Has a hundred connections in their handshake, and sends each one byte more."""
     if not target.kept:
         for _ in range(_SLOW):
-            target.kept.append(_knock(read_path(target.endpoint)))
+            target.kept.append(connect_socket(read_path(target.endpoint)))
     byte = target.count % len(_GREETING)
     sent = 0
     for link in list(target.kept):
@@ -67,7 +66,7 @@ def shake_hands_slowly(target: Target) -> dict[str, int]:
             link.close()
             target.kept.remove(link)
     target.count += 1
-    time.sleep(_BACKLOG_S)
+    time.sleep(_PAUSE_S)
     return {"bytes of slow handshakes": sent}
 
 
@@ -85,39 +84,26 @@ def send_endless_message(target: Target) -> dict[str, int]:
     return {"MB of one message": 20 * len(part) // 1_000_000}
 
 
-def _fill(target: Target, wanted: int, connect: Callable[[], socket.socket]) -> int:
-    """Opens connections until so many are kept, without those that were closed by the other side."""
+def _fill(target: Target, wanted: int, path: str, kind: int) -> int:
+    """Opens connections until so many are kept, without those that were closed by the other side, or no more can be.
+
+    Returns how many it opened.
+    """
     for link in list(target.kept):
         if _is_closed(link):
             link.close()
             target.kept.remove(link)
     opened = 0
-    while len(target.kept) < wanted:
-        target.kept.append(connect())
-        opened += 1
+    with suppress(BlockingIOError):
+        while len(target.kept) < wanted:
+            target.kept.append(connect_socket(path, kind, _PATIENCE_S))
+            opened += 1
     return opened
-
-
-def _knock(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
-    """Connects; raises BlockingIOError if the listener's backlog stays full."""
-    link = socket.socket(socket.AF_UNIX, kind)
-    link.setblocking(False)
-    for _ in range(_ATTEMPTS):
-        try:
-            link.connect(path)
-        except BlockingIOError:
-            time.sleep(_BACKLOG_S)
-        except OSError:
-            break
-        else:
-            return link
-    link.close()
-    raise BlockingIOError(path)
 
 
 def _is_closed(link: socket.socket) -> bool:
     try:
-        return not link.recv(1, socket.MSG_PEEK)
+        return not link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
     except OSError:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from target import Attack, Target
-from wire import connect_socket, find_reachable_endpoint, read_path
+from wire import connect_socket, read_path
+
+from streamd.ipc.endpoint import descriptor_socket_path, gate_folder, own_socket_path
 
 _GARBAGE_BYTES: Final = 4096
 _SILENT: Final = 100
@@ -72,8 +74,9 @@ def reach_beyond_socket(target: Target) -> dict[str, int]:
 
 def enter_as_stranger(target: Target) -> dict[str, int]:
     """Tries to reach the daemon's sockets as one who is not of the group."""
-    endpoint = find_reachable_endpoint(target.public)
-    paths = {read_path(target.public), read_path(endpoint), f"{read_path(target.public)}.fd"}
+    public = Path(read_path(target.public))
+    own = own_socket_path(gate_folder(public))
+    paths = {str(public), str(own), descriptor_socket_path(own)}
     kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
     return _try_all([lambda path=path, kind=kind: connect_socket(path, kind) for path in paths for kind in kinds])  # type: ignore[misc]  # mypy knows no lambda with defaults
 

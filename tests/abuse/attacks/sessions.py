@@ -17,7 +17,7 @@ from target import Attack, Target
 from wire import Intruder
 
 from streamd.core.spec import Cursor, Segment
-from streamd.ipc.messages import AskStatus, BatchReady, Goodbye, Progress, StatusNow
+from streamd.ipc.messages import AskStatus, BatchReady, Goodbye, Progress, ReceiptDue, StatusNow
 from streamd.limits import MAX_CREDIT
 
 _ENDLESS: Final = (1 << 64) - 1
@@ -27,6 +27,8 @@ _AT_EPOCH_END: Final = 150
 _GREEDY: Final = 50
 _FETCHES: Final = 300  # more than a socket's buffer holds
 _KEPT: Final = 64  # connections, before the attack begins again
+_DIGEST_S: Final = 50.0  # the most that a digest may take
+_SENT_S: Final = 0.3  # until all batches of a credit are produced and sent
 _PAUSE_S: Final = 0.05  # until the daemon has sent what it may send
 
 
@@ -66,11 +68,11 @@ def leave_batches_unread(target: Target) -> dict[str, int]:
     if len(target.kept) >= _KEPT:
         target.drop_kept()
     intruder = target.intrude()
-    if not intruder.subscribe("large", credit=MAX_CREDIT):
+    if not intruder.subscribe("large", credit=MAX_CREDIT, transport="inline"):
         return {"sessions refused": 1}
     assert intruder.welcome is not None
     intruder.pair()
-    time.sleep(_PAUSE_S)
+    time.sleep(_SENT_S)
     intruder.send(Goodbye())
     return {"sessions whose batches nobody reads": 1}
 
@@ -78,17 +80,19 @@ def leave_batches_unread(target: Target) -> dict[str, int]:
 def end_epochs(target: Target) -> dict[str, int]:
     """Has 150 sessions at the end of an epoch each, every epoch another one."""
     target.drop_kept()
-    admitted = 0
+    admitted = []
     for _ in range(_AT_EPOCH_END):
         target.count += 1
         intruder = target.intrude()
         steps = intruder.ask_spec("large").batches - 1
         cursor = Cursor(target.count, (Segment(0, steps, 0, 1),))
-        admitted += intruder.subscribe("large", cursor=cursor, credit=2, resuming=True)
-        if intruder.welcome is not None:
+        if intruder.subscribe("large", cursor=cursor, credit=2, resuming=True):
             intruder.pair()
-    time.sleep(_PAUSE_S)
-    return {"sessions at an epoch's end": admitted}
+            admitted.append(intruder)
+    for intruder in admitted:
+        intruder.set_patience(_DIGEST_S)
+        intruder.wait_for(ReceiptDue)
+    return {"sessions that got an epoch's digest": len(admitted)}
 
 
 def take_all_sessions(target: Target) -> dict[str, int]:

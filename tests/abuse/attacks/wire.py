@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -15,9 +16,19 @@ from streamd.client.sockets import UnreachableError, find_served_path
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.ipc.endpoint import descriptor_socket_path
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
-from streamd.ipc.messages import AskStreams, ClientMessage, DaemonMessage, Refused, Streams, Subscribe, Welcome
+from streamd.ipc.messages import (
+    AskStreams,
+    ClientMessage,
+    DaemonMessage,
+    Progress,
+    Refused,
+    Streams,
+    Subscribe,
+    Welcome,
+)
 
 TIMEOUT_S: Final = 2.0
+_BACKLOG_S: Final = 0.002
 MORE: Final = 1
 _LONG: Final = 2
 _COMMAND: Final = 4
@@ -37,16 +48,27 @@ def read_path(endpoint: str) -> str:
     return endpoint.removeprefix("ipc://")
 
 
-def connect_socket(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
-    """Connects to a Unix socket; waits at most TIMEOUT_S for anything on it."""
+def connect_socket(path: str, kind: int = socket.SOCK_STREAM, patience_s: float = TIMEOUT_S) -> socket.socket:
+    """Connects to a Unix socket, and waits at most TIMEOUT_S for anything on it later.
+
+    Raises BlockingIOError if the listener's backlog stays full for `patience_s`, and OSError.
+    """
     link = socket.socket(socket.AF_UNIX, kind)
     link.settimeout(TIMEOUT_S)
-    try:
-        link.connect(path)
-    except OSError:
-        link.close()
-        raise
-    return link
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            link.connect(path)
+        except BlockingIOError:  # the kernel does not wait for a place in the backlog where there is a timeout
+            if time.monotonic() < deadline_s:
+                time.sleep(_BACKLOG_S)
+                continue
+            link.close()
+            raise
+        except OSError:
+            link.close()
+            raise
+        return link
 
 
 class HandmadeDealer:
@@ -132,10 +154,10 @@ class Intruder:
         return spec
 
     def subscribe(self, stream: str = "train", **changes: Any) -> bool:
-        """Subscribes; returns whether it was admitted."""
+        """Subscribes, and allows the batches of its credit; returns whether it was admitted."""
         wanted: dict[str, Any] = {
             "rank": 0, "world": 1, "epochs": None, "cursor": Cursor(), "uneven": "drop", "credit": 16,
-            "transport": "inline", "order_id": None, "resuming": False, "pid": os.getpid(), **changes,
+            "transport": "shared", "order_id": None, "resuming": False, "pid": os.getpid(), **changes,
         }  # fmt: skip
         self.header = EMPTY_HEADER
         self.send(Subscribe(stream, **wanted))
@@ -143,6 +165,7 @@ class Intruder:
         if isinstance(answer, Refused):
             return False
         self.header, self.welcome = FrameHeader(header.boot, header.session, 0), answer
+        self.send(Progress(answer.credit, (), 0, 0))
         return True
 
     def pair(self) -> socket.socket:
