@@ -442,8 +442,8 @@ class Dispatcher:
                 case SendReceipt(session, cursor):
                     if connection := self._connections.find_by_session(session):
                         self._receipt_sender.add_due_receipt(connection, cursor)
-                case DropSlots(slots):
-                    self._drop_slots_everywhere(slots)
+                case DropSlots(slots, may_be_read):
+                    self._drop_slots_everywhere(slots, may_be_read)
                 case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
                     self._session_manager.apply_session_action(action, now_s)
                 case LogWarning(text):
@@ -463,11 +463,11 @@ class Dispatcher:
         self._send_to_session(connection, receipt)
         self._handle_scheduler_events()
 
-    def _drop_slots_everywhere(self, slots: tuple[int, ...]) -> None:
+    def _drop_slots_everywhere(self, slots: tuple[int, ...], may_be_read: tuple[int, ...]) -> None:
         # The workers come first: commands queued for them may carry the descriptors that are closed next.
         self._engine.unmap_slots_in_workers(slots)
         for slot in slots:
-            self._slots.drop_slot(slot)
+            self._slots.drop_slot(slot, is_erased=slot not in may_be_read)
         self._batch_sender.remove_batches_in_slots(slots)
         for connection in self._connections.list_connections():
             if connection.transport == "shared":

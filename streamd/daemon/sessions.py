@@ -105,26 +105,31 @@ def find_subscribe_refusal(
     stream = streams.get(message.stream)
     if stream is None:
         return build_unknown_stream_refusal(message.stream, streams)
-    if not 0 <= message.together <= MAX_SESSIONS:
-        return Refused("usage", f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}")
-    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
-        return Refused(
-            "usage",
-            f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
-            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}",
-        )
-    if message.transport == "inline" and user != OWN_USER:
-        return Refused(
-            "usage",
-            "pixels come by socket to processes of the daemon's own user alone; this process has to map the batches: "
-            "raise its limits on memory and open files (ulimit -v, ulimit -n)",
-        )
+    if usage := _find_usage_fault(message, user):
+        return Refused("usage", usage)
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
     full = find_full_refusal(counts, allowance, user, is_own_user=user == OWN_USER)
     if full is not None:
         return Refused("busy", full, _FULL_RETRY_S)
     return _find_cursor_refusal(message, stream.spec)
+
+
+def _find_usage_fault(message: Subscribe, user: int) -> str | None:
+    """Returns what is wrong with the numbers of a subscription, or with its way of getting pixels; else None."""
+    if not 0 <= message.together <= MAX_SESSIONS:
+        return f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}"
+    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
+        return (
+            f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
+            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}"
+        )
+    if message.transport == "inline" and user != OWN_USER:
+        return (
+            "pixels come by socket to processes of the daemon's own user alone, and this process has to map the "
+            "batches: raise its limits on memory and open files (ulimit -v, ulimit -n)"
+        )
+    return None
 
 
 def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 from typing import Final
 
 from streamd.ipc.mapping import map_readable
 
+_PUNCH_HOLE_KEEP_SIZE: Final = 3
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -54,17 +56,29 @@ class SlotStore:
         """Copies bytes of a slot from `offset` on into `into`, without mapping the slot."""
         os.preadv(self._descriptors[slot], [into], offset)
 
-    def drop_slot(self, slot: int) -> None:
-        """Closes a slot's descriptor. The kernel frees its pages when the last mapping is gone."""
+    def drop_slot(self, slot: int, *, is_erased: bool = False) -> None:
+        """Closes a slot's descriptor. The kernel frees its pages when the last mapping is gone.
+
+        `is_erased`: it frees them now, and a process that still maps them reads zeros.
+        """
         descriptor = self._descriptors.pop(slot, None)
-        self._bytes.pop(slot, None)
+        nbytes = self._bytes.pop(slot, 0)
         self._views.pop(slot, None)
         if descriptor is not None:
+            if is_erased:
+                _free_pages(descriptor, nbytes)
             os.close(descriptor)
 
     def close(self) -> None:
         for slot in list(self._descriptors):
             self.drop_slot(slot)
+
+
+def _free_pages(descriptor: int, nbytes: int) -> None:
+    """Gives the pages of a memfd back to the kernel, whoever maps them; fallocate(2), which Python does not offer."""
+    ctypes.CDLL(None).fallocate(
+        ctypes.c_int(descriptor), ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_long(0), ctypes.c_long(nbytes)
+    )
 
 
 def create_memfd(name: str, nbytes: int) -> int:

@@ -71,9 +71,13 @@ class SendReceipt:
 
 @dataclass(frozen=True, slots=True)
 class DropSlots:
-    """Close and unmap these slots. Their serials are never used again."""
+    """Close and unmap these slots. Their serials are never used again.
+
+    Their pages are given back at once, but those of slots that `may_be_read` by a forked child that no lease counts.
+    """
 
     slots: tuple[int, ...]
+    may_be_read: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

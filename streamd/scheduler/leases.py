@@ -53,6 +53,9 @@ class LeaseManager:
     def end_lost_session(self, number: int) -> list[Action]:
         """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
 
+        A forked child of an own user's trainer may go on reading them. Another user's process is not trusted to be
+        gone: the memory of such slots is given back, whoever maps it, since nobody would count it any more.
+
         The session may have ended before; then only its leases end.
         """
         session = self.retire_session(number)
@@ -63,6 +66,7 @@ class LeaseManager:
                 entry = self._pool.release_lease(slot)
                 # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
                 entry.may_stay_mapped = True
+                entry.may_be_read |= ended.user == self._limits.own_user
                 self.cache_or_discard_batch(entry)
             # A successor counts the leases of this same object within its credit, so the ones that have ended are
             # removed from it.
@@ -139,7 +143,8 @@ class LeaseManager:
             slot = holder.leases.pop(number, None)
             if slot is not None:
                 entry = self._pool.release_lease(slot)
-                entry.may_stay_mapped |= number in event.retired
+                if number in event.retired:
+                    entry.may_stay_mapped = entry.may_be_read = True
                 self.cache_or_discard_batch(entry)
         if session is not None:
             send_ready_batches(session, self._pool, actions)

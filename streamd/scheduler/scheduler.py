@@ -123,8 +123,9 @@ class Scheduler:
             if number == len(events):
                 self._start_batches(answer, now_s)
             if self._pool.dropped_slots:
-                answer.append(DropSlots(tuple(self._pool.dropped_slots)))
+                answer.append(DropSlots(tuple(self._pool.dropped_slots), tuple(self._pool.read_slots)))
                 self._pool.dropped_slots.clear()
+                self._pool.read_slots.clear()
             self._invariant_checker.check_event(event, answer, self._pool.used_bytes)
             actions += answer
         self._update_idleness(now_s)

@@ -21,7 +21,8 @@ from streamd.limits import MAX_SLOTS
 class SlotEntry:
     """A batch in a slot, in production until `is_whole`, kept by `lease_count` leases.
 
-    A slot that `may_stay_mapped` is never rewritten. A whole batch without leases is cached or discarded.
+    A slot that `may_stay_mapped` is never rewritten. If it `may_be_read`, by a forked child that no lease counts, its
+    pages stay too when it is dropped. A whole batch without leases is cached or discarded.
     """
 
     key: BatchKey
@@ -31,6 +32,7 @@ class SlotEntry:
     is_whole: bool = False
     lease_count: int = 0
     may_stay_mapped: bool = False
+    may_be_read: bool = False
     is_cached: bool = False
 
     def __repr__(self) -> str:
@@ -61,7 +63,7 @@ class BatchDemand:
 class SlotPool:
     """Allocates slots to batches, within bounds of bytes and number, and evicts cached batches for new ones.
 
-    `dropped_slots` and `evicted_keys` collect serials and keys for the scheduler, which empties both lists.
+    `dropped_slots`, `read_slots` and `evicted_keys` collect serials and keys for the scheduler, which empties them.
     """
 
     memory_bytes: int
@@ -70,6 +72,7 @@ class SlotPool:
     by_slot: dict[int, SlotEntry] = field(default_factory=dict)
     free_slots: dict[int, list[int]] = field(default_factory=dict)  # slot bytes -> serials, last freed last
     dropped_slots: list[int] = field(default_factory=list)  # serials that are never used again
+    read_slots: list[int] = field(default_factory=list)  # those of them that a forked child may still read
     evicted_keys: list[BatchKey] = field(default_factory=list)  # cached batches discarded for others
     configured_slots: int = MAX_SLOTS  # the most slots at a time, ...
     most_slots: int = MAX_SLOTS  # ... and the most for now: fewer after the host has refused one
@@ -139,6 +142,8 @@ class SlotPool:
         del self.by_slot[entry.slot]
         if entry.may_stay_mapped:
             self._drop_slot(entry.slot, entry.slot_bytes)
+            if entry.may_be_read:
+                self.read_slots.append(entry.slot)
         else:
             self.free_slots.setdefault(entry.slot_bytes, []).append(entry.slot)
 
