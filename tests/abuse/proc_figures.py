@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,17 +21,25 @@ def read_rss_bytes(pid: int, kind: str) -> int:
     return int(found[0]) * KIB if found else 0
 
 
-def read_memfd_bytes(pid: int) -> int:
-    """Returns the memory of all memfds that a process has open or mapped, each counted once."""
+def read_slot_bytes(pids: Iterable[int]) -> int:
+    """Returns the memory of all slots of batches that these processes have open or mapped, each counted once."""
     found = {}
-    for link in (*Path(f"/proc/{pid}/fd").iterdir(), *Path(f"/proc/{pid}/map_files").iterdir()):
-        try:
-            if "/memfd:" in os.readlink(link):  # noqa: PTH115 - the target is no path
-                status = link.stat()
-                found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
-        except FileNotFoundError:  # closed or unmapped in between
-            continue
+    for pid in pids:
+        for link in _list_open_and_mapped(pid):
+            try:
+                if "/memfd:streamd-" in os.readlink(link):  # noqa: PTH115 - the target is no path
+                    status = link.stat()
+                    found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+            except FileNotFoundError:  # closed or unmapped in between
+                continue
     return sum(found.values())
+
+
+def _list_open_and_mapped(pid: int) -> list[Path]:
+    try:
+        return [*Path(f"/proc/{pid}/fd").iterdir(), *Path(f"/proc/{pid}/map_files").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def count_cpu_s(pid: int) -> float:

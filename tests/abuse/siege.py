@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 
 from logged import LoggedTrainer, running
 from oracle import Truth
-from proc_figures import count_cpu_s, find_gates, read_memfd_bytes, read_rss_bytes
+from proc_figures import count_cpu_s, find_gates, read_rss_bytes, read_slot_bytes
 from scene import FULL
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
@@ -153,6 +153,7 @@ class Siege:
         self._memory_bytes = memory_bytes
         self._rss_bytes = 0
         self._most_shared_bytes = 0
+        self._attacker_pids: list[int] = []
         self._rss_growth_bytes = 0
         self._numbers = itertools.count()
         self._waits_s: list[float] = []
@@ -180,7 +181,7 @@ class Siege:
         """Takes the daemon's measure. Raises AssertionError if it has ended."""
         status = self.daemon.process.poll()
         assert status is None, f"the daemon ended with status {status}: {self.daemon.read_log()[-1500:]}"
-        self._most_shared_bytes = max(self._most_shared_bytes, read_memfd_bytes(self.pid))
+        self._most_shared_bytes = max(self._most_shared_bytes, read_slot_bytes([self.pid, *self._attacker_pids]))
         self._rss_growth_bytes = max(self._rss_growth_bytes, read_rss_bytes(self.pid, "RssAnon") - self._rss_bytes)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
@@ -210,7 +211,11 @@ class Siege:
 
     def start_attacker(self, name: str, user: User = ATTACKER, *options: str) -> Attacker:
         """Starts an attacker, which the caller ends."""
-        return Attacker(name, self.daemon.endpoint, self.place / f"attacker-{next(self._numbers)}.log", user, options)
+        attacker = Attacker(
+            name, self.daemon.endpoint, self.place / f"attacker-{next(self._numbers)}.log", user, options
+        )
+        self._attacker_pids.append(attacker.process.pid)
+        return attacker
 
     def _run_phase(self, attackers: Sequence[Attacker], rounds: int, act: Callable[[], None] = lambda: None) -> Phase:
         first = [each.look() for each in self.trainers]

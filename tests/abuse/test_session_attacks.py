@@ -129,6 +129,14 @@ def test_a_stranger_reaches_no_socket(record_property: Record) -> None:
         siege.end(record_property)
 
 
+@pytest.mark.abuse("37", "batches that stay mapped after their session, again and again")
+def test_mappings_that_outlive_their_session_take_no_memory_of_batches(record_property: Record) -> None:
+    with besiege(memory_bytes=4 * MIB) as siege:
+        siege.withstand("keep_mappings", rounds=times(300, 100))
+        assert siege.counts["mappings kept after their session"] > 100
+        siege.end(record_property)
+
+
 @pytest.mark.abuse("45", "clients that die after a fork, whose children speak on their connections")
 def test_forked_children_of_dead_clients_cost_nobody_else(record_property: Record) -> None:
     with besiege() as siege:

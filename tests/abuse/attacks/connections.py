@@ -102,8 +102,9 @@ def _fill(target: Target, wanted: int, path: str, kind: int) -> int:
 
 
 def _is_closed(link: socket.socket) -> bool:
+    link.setblocking(False)  # with a time-out, Python itself would wait
     try:
-        return not link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return not link.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
         return False
     except OSError:

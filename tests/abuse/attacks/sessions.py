@@ -225,6 +225,28 @@ def write_to_slots(target: Target) -> dict[str, int]:
     return {"writes refused": len(tries) - written, "writes done": written}
 
 
+def keep_mappings(target: Target) -> dict[str, int]:
+    """Maps the batches of a session, ends its lifeline, keeps the mappings, and comes again."""
+    intruder = Intruder(target.endpoint).connect()
+    intruder.set_patience(10 * _PAUSE_S)
+    if not intruder.subscribe(credit=2):
+        intruder.close()
+        time.sleep(_PAUSE_S)
+        return {"sessions refused": 1}
+    lifeline, mapped = intruder.pair(), 0
+    intruder.send(Progress(2, (), 0, 0))
+    while mapped < 2:
+        lifeline.send(_SLOT.pack(intruder.wait_for(BatchReady)[1].slot))
+        _, [descriptor], *_ = socket.recv_fds(lifeline, _SLOT.size, 1)
+        memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size, mmap.MAP_SHARED, mmap.PROT_READ)
+        sum(memory[:: mmap.PAGESIZE])  # reads every page
+        target.kept.append(memory)
+        os.close(descriptor)
+        mapped += 1
+    intruder.close()
+    return {"mappings kept after their session": mapped}
+
+
 def fork_after_connecting(target: Target) -> dict[str, int]:
     """Has a child that keeps all connections, and speaks on them when its parent is gone."""
     child = os.fork()
@@ -256,6 +278,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     end_epochs,
     fetch_without_reading,
     fork_after_connecting,
+    keep_mappings,
     hold_batches,
     leave_batches_unread,
     lie_about_credit,
