@@ -131,7 +131,7 @@ def test_a_stranger_reaches_no_socket(record_property: Record) -> None:
 
 @pytest.mark.abuse("37", "batches that stay mapped after their session, again and again")
 def test_mappings_that_outlive_their_session_take_no_memory_of_batches(record_property: Record) -> None:
-    with besiege(memory_bytes=4 * MIB) as siege:
+    with besiege(memory_bytes=MIB) as siege:
         siege.withstand("keep_mappings", rounds=times(300, 100))
         assert siege.counts["mappings kept after their session"] > 100
         siege.end(record_property)

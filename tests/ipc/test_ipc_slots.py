@@ -110,3 +110,16 @@ def test_a_failed_allocation_leaves_no_slot(slots: SlotStore, monkeypatch: pytes
     with pytest.raises(OSError, match="Cannot allocate"):
         slots.ensure_slot(1, NBYTES)
     assert (len(slots), slots.allocated_bytes) == (0, 0)
+
+
+def test_an_erased_slot_gives_its_memory_back_while_it_is_mapped(slots: SlotStore) -> None:
+    descriptor = os.dup(slots.ensure_slot(1, NBYTES))
+    try:
+        memory = map_writable(descriptor, NBYTES)
+        memory[:] = b"\x09" * NBYTES
+        assert os.fstat(descriptor).st_blocks > 0
+        slots.drop_slot(1, is_erased=True)
+        assert os.fstat(descriptor).st_blocks == 0
+        assert memory[5] == 0
+    finally:
+        os.close(descriptor)

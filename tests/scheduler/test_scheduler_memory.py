@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import BatchKey
@@ -151,6 +152,38 @@ def test_only_a_slot_that_a_forked_child_may_see_is_dropped_on_release() -> None
     world.run()
     assert trainer.taken == trainer.batches_of_all(40)
     assert slots[1] not in world.slots
+
+
+@pytest.mark.parametrize(("user", "is_erased"), [(0, False), (61003, True)], ids=["own user", "another user"])
+def test_the_slots_of_a_lost_session_keep_their_pages_for_children_of_the_own_user_alone(
+    user: int, *, is_erased: bool
+) -> None:
+    world = World(train(40))
+    trainer = world.subscribe(credit=4, user=user)
+    while len(trainer.held) < 4:
+        world.produce()
+    slots = {trainer.held[world.receive(trainer)] for _ in range(3)}
+
+    world.end(trainer, lost=True)
+
+    assert slots <= world.gone
+    assert slots & world.erased == (slots if is_erased else set())
+
+
+def test_a_slot_that_a_forked_child_may_see_keeps_its_pages_whoever_else_was_lost() -> None:
+    world = World(train(40))
+    first, hostile = world.subscribe(credit=4), world.subscribe(credit=4, user=61003)
+    world.run(first, until=lambda: len(hostile.held) == 4)
+    while len(first.held) < 4:
+        world.produce()
+    number = world.receive(first)
+    slot = first.held[number]
+    world.release(first, number, retired=(number,))
+
+    world.end(hostile, lost=True)
+
+    assert slot in world.gone
+    assert slot not in world.erased
 
 
 def test_a_retired_slot_is_dropped_after_the_last_session_that_wants_its_batch() -> None:

@@ -141,6 +141,7 @@ class World:
         self.slots: dict[int, int] = {}  # serial -> bytes
         self.lying: dict[int, BatchKey] = {}  # serial -> what was written there last
         self.gone: set[int] = set()
+        self.erased: set[int] = set()  # of them, those whose pages were given back
         self.paused: set[str] = set()
         self.draining = False
         self.sound = True  # no event has failed half-way
@@ -325,10 +326,11 @@ class World:
                 trainer = self._of(session)
                 assert next(trainer.due) == cursor.epoch, "a receipt follows the last batch of its epoch"
                 trainer.receipts.append(cursor)
-            case DropSlots(slots):
+            case DropSlots(slots, may_be_read):
                 for slot in slots:
                     del self.slots[slot]
                 self.gone.update(slots)
+                self.erased.update(set(slots) - set(may_be_read))
             case StopStream(_, sessions):
                 for session in sessions:
                     trainer = self._of(session)
