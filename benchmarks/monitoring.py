@@ -105,7 +105,8 @@ def build_report(machine: Machine, cost: Cost) -> Report:
     return Report("What it costs to be watched", command, machine, "Its docstring says how. Medians.", (section,))
 
 
-def _write(folder: Path) -> None:
+def write_pictures(folder: Path) -> None:
+    """Writes small JPEGs of noise."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for number in range(_IMAGES):
@@ -116,7 +117,7 @@ def _write(folder: Path) -> None:
 @contextmanager
 def _daemon(home: Path) -> Iterator[tuple[run.Daemon, str]]:
     """A daemon that is watched, and host and port of its monitor."""
-    _write(home / "data" / "all")
+    write_pictures(home / "data" / "all")
     stream = {"source": {"kind": "folder", "path": str(home / "data")}, "image": {"size": [128, 128]}}
     with run.Daemon(home, {"monitor": "127.0.0.1:0", "streams": {"train": stream}}) as daemon:
         daemon.wait_ready()

@@ -17,9 +17,8 @@ from typing import Final, Protocol, cast
 import zmq
 
 from streamd.ipc.connection_limiter import ConnectionLimiter
-from streamd.limits import HANDSHAKE_MS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE, SPARE_DESCRIPTORS
+from streamd.limits import HANDSHAKE_MS, LINK_TURN_S, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE, SPARE_DESCRIPTORS
 
-_MAX_FRAMES_PER_TURN: Final = 256  # read before the loop serves others
 # Plain integers, since combining members of an enumeration takes longer than reading the socket's state.
 _NO_WAIT: Final = int(zmq.DONTWAIT)
 _NO_WAIT_MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -166,7 +165,9 @@ class Router:
         router, receive = self._socket, self._handle_frame
         if router is None or receive is None:
             return
-        for _ in range(_MAX_FRAMES_PER_TURN):
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + LINK_TURN_S
+        while loop.time() < end_s:
             if self._is_paused or not _has_socket_input(router):
                 return
             receive(*_receive_frame(router))

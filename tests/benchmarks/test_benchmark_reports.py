@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import fits
 import frameworks
+import gates
 import growth
 import hdf5
 import independence
@@ -66,6 +67,14 @@ def test_being_watched_is_held_to_a_hundredth_of_what_daemon_and_workers_take(sc
     cost = monitoring.Cost(8, 90_000.0, 0.25, 1.75, replace(look, cpu_s=scrape_s), 0.001, look)
     assert monitoring.build_report(MACHINE, cost).holds is holds
     assert cost.build_row("a scrape", 0.002, look) == ("a scrape", "17,000", "3.5", "2.00", "0.80%", "**0.10%**")
+
+
+@pytest.mark.parametrize(("gated_s", "holds"), [(1.04, True), (1.06, False)])
+def test_a_gate_is_held_to_a_twentieth_of_the_processor_time(gated_s: float, holds: bool) -> None:
+    rounds = [gates.Round(1.0, gated_s), gates.Round(2.0, 2 * gated_s), gates.Round(1.0, 9.0)]
+    report = gates.build_report(MACHINE, 100, rounds)
+    assert report.holds is holds
+    assert "| a trainer of the daemon's own user | 10.00 | 10.00 |" in report.render()
 
 
 def test_lmdbs_library_at_its_best_is_held_against_offsets_within_a_round() -> None:
