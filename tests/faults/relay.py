@@ -35,7 +35,8 @@ class Relay:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
-        Path(descriptor_socket_path(path)).symlink_to(descriptor_socket_path(self._target))
+        self._beside = Path(descriptor_socket_path(path))
+        self._beside.symlink_to(descriptor_socket_path(self._target))
         self._wires: list[_Wire] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -46,6 +47,7 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         _end(self._listener)
+        self._beside.unlink()
         self.cut()
         for thread in self._threads:
             thread.join()
