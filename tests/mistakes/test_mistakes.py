@@ -16,6 +16,8 @@ from of_lmdb import OF_LMDB
 from of_shards import OF_SHARDS
 from situations import arrange, run_apart, run_code, run_here, served
 
+pytestmark = pytest.mark.long
+
 ALL = [each for _, mistakes in CHAPTERS for each in mistakes]
 
 

@@ -39,8 +39,8 @@ FAULTS: Final = (
     Fault(
         "a slot that a forked child may see is written again",
         "scheduler/leases.py",
-        "entry.may_stay_mapped |= number in event.retired",
-        "entry.may_stay_mapped |= number not in event.numbers",
+        "entry.may_stay_mapped = entry.may_be_read = True",
+        "entry.may_be_read = True",
     ),
     Fault(
         "a slot is written again though its production failed half-way",

@@ -19,6 +19,8 @@ from streamd.dataset.cache.file import RECORD_TYPE
 from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 
+pytestmark = pytest.mark.long
+
 Pictures = dict[int, bytes]
 
 CLASSES = {"cat": 40, "dog": 44}

@@ -22,6 +22,8 @@ import streamd
 from streamd.client import Client, Stream
 from streamd.errors import ConnectError, ForkedClientError
 
+pytestmark = pytest.mark.long
+
 SAMPLES: Final = 320
 SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
 # What next() does; but for finalisers, which also run within it: Python lets no exception out of them.

@@ -19,6 +19,8 @@ from streamd.client.leases import HELD_OVER_CONNECTIONS
 from streamd.client.session import ClientAction
 from streamd.errors import BatchesHeldError, RefusedError, StreamChangedError
 
+pytestmark = pytest.mark.long
+
 MEMORY_BYTES = 2 << 20
 IMAGE = {"size": [128, 128]}
 BATCH_BYTES = 8 * 128 * 128 * 3  # five of them fit into the memory, with their labels and ids

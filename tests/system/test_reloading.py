@@ -18,6 +18,8 @@ from support.running_trainers import Trainer, trainers
 
 import streamd
 
+pytestmark = pytest.mark.long
+
 Streams = dict[str, dict[str, Any]]
 BATCHES = 20  # of `train` and of `other`
 SOME = 6

@@ -11,6 +11,8 @@ from fuzz.command import fuzz_target, main
 from fuzz.findings import Finding, list_saved_inputs, save_finding
 from fuzz.target import TARGET_MODULES, load_target
 
+pytestmark = pytest.mark.long
+
 FRAGILE = load_target("support.fuzz_stand_ins:fragile")
 CONTAINED = load_target("support.fuzz_stand_ins:contained")
 FAULTY = load_target("support.fuzz_stand_ins:faulty")
