@@ -443,3 +443,28 @@ def get_subscribe(what: list[ClientAction]) -> Subscribe:
     assert isinstance(say, SendMessage)
     assert isinstance(say.message, Subscribe)
     return say.message
+
+
+def test_a_daemon_that_is_not_there_is_looked_for_at_the_shortest_interval() -> None:
+    session = ClientSession(WISH, SPEC)
+    for now_s in (1.0, 2.0, 3.0):
+        session.handle_unreachable(None, now_s)
+        assert session.next_deadline_s() == now_s + BACKOFF_MIN_S
+    assert (session.state, session.refusal) == ("away", None)
+
+
+def test_a_door_that_sends_the_client_away_is_asked_less_and_less_often() -> None:
+    session, waits_s = ClientSession(WISH, SPEC), []
+    for _ in range(8):
+        session.handle_unreachable("no room", 1.0)
+        waits_s.append((session.next_deadline_s() or 0.0) - 1.0)
+    assert session.refusal == "no room"
+    assert waits_s[:3] == pytest.approx([BACKOFF_MIN_S, 2 * BACKOFF_MIN_S, 4 * BACKOFF_MIN_S])
+    assert waits_s[-1] == pytest.approx(BACKOFF_MAX_S)
+
+
+def test_an_ended_session_does_not_look_for_a_daemon() -> None:
+    session = ClientSession(WISH, SPEC)
+    session.close_session()
+    session.handle_unreachable("no room", 1.0)
+    assert (session.state, session.refusal, session.next_deadline_s()) == ("over", None, None)
