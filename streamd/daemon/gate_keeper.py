@@ -123,7 +123,7 @@ class GateKeeper:
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client, and never waits. False when its gate is gone; a client that is gone is reported later.
 
-        Clients behind a gate get no pixels from the daemon: their gate appends them.
+        Clients behind a gate get no pixels by socket.
         """
         if identity[:1] != _MARK:
             return self._router.send_frame(identity, data, pixels)
@@ -253,7 +253,7 @@ class GateKeeper:
                 gate.is_ready = True
                 self._refer_user(gate)
             case RecordKind.LOG:
-                log.warning("session.refused", f"user {gate.user}: {json.loads(body)}", user=gate.user)
+                log.warning("session.refused", f"the gate of user {gate.user}: {json.loads(body)}", user=gate.user)
             case _:
                 pass
 

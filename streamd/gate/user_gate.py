@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import struct
@@ -43,6 +44,7 @@ class UserGate:
         self._link = await RecordLink.open(
             end, LinkCallbacks(self._handle_record, self._ended.set, on_full=self._on_link_full)
         )
+        logging.getLogger("streamd").addHandler(LinkLogHandler(self._link))
         self._watch_for_idleness()
         await self._ended.wait()
         if self._router is not None:
@@ -84,6 +86,17 @@ class UserGate:
         if is_idle and was_idle:
             self._ended.set()
         asyncio.get_running_loop().call_later(GATE_IDLE_S, self._watch_for_idleness, is_idle)
+
+
+class LinkLogHandler(logging.Handler):
+    """Sends what this process has to say to the daemon, which logs it with the user."""
+
+    def __init__(self, link: RecordLink) -> None:
+        super().__init__(logging.WARNING)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._link.send_record(RecordKind.LOG, json.dumps(record.getMessage()).encode())
 
 
 class LifelineHall:

@@ -30,7 +30,7 @@ class RecordKind(IntEnum):
     READY = 4  # G: clients can connect now
     WANTED = 5  # O: uid of a user whose process has knocked
     REFERRAL = 6  # D: uid, and the path of the socket that serves this user; without a path, there is none now
-    LOG = 7  # G, O: an event for the daemon's log, as JSON
+    LOG = 7  # G: a warning for the daemon's log, as JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import socket
 import tempfile
@@ -14,9 +16,10 @@ import pytest
 from support.other_users import DAEMON_USER, connect_as_member
 from support.sample_specs import SPEC
 
-from streamd.gate.user_gate import LifelineHall, find_secret
+from streamd.gate.user_gate import LifelineHall, LinkLogHandler, find_secret
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, encode_frame
 from streamd.ipc.messages import CreditNow, DaemonMessage, Draining, Refused, Welcome
+from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink
 from streamd.limits import KNOCKS, SECRET_BYTES
 
 LIMIT_S = 10.0
@@ -31,6 +34,28 @@ def test_the_secret_of_a_welcome_is_found() -> None:
 @pytest.mark.parametrize("message", [CreditNow(3), Draining(), Refused("busy", "C" * 300)])
 def test_another_message_has_no_secret(message: DaemonMessage) -> None:
     assert find_secret(encode_frame(EMPTY_HEADER, message)) is None
+
+
+async def test_a_warning_of_the_gate_is_sent_to_the_daemon() -> None:
+    records: list[tuple[RecordKind, bytes]] = []
+    received = asyncio.Event()
+
+    def keep_record(kind: RecordKind, body: bytes) -> None:
+        records.append((kind, body))
+        received.set()
+
+    ours, theirs = socket.socketpair()
+    daemon = await RecordLink.open(ours, LinkCallbacks(keep_record, lambda: None))
+    link = await RecordLink.open(theirs, LinkCallbacks(lambda _kind, _body: None, lambda: None))
+    logger = logging.getLogger("streamd.of_a_gate")
+    logger.addHandler(LinkLogHandler(link))
+    logger.info("not worth a word")
+    logger.warning("no more connections for now")
+    async with asyncio.timeout(LIMIT_S):
+        await received.wait()
+    assert [(kind, json.loads(body)) for kind, body in records] == [(RecordKind.LOG, "no more connections for now")]
+    for each in (daemon, link):
+        each.close()
 
 
 @pytest.fixture
