@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -36,7 +37,10 @@ def main() -> None:
     for each in (link, passed, *inherited):
         each.set_inheritable(False)
         each.setblocking(False)
-    asyncio.run(door.run_door(link, inherited[0]) if role == "door" else user_gate.run_gate(link, passed))
+    if role == "door":
+        asyncio.run(door.run_door(link, inherited[0]))
+    else:
+        asyncio.run(user_gate.run_gate(link, passed, logging.getLogger("streamd").addHandler))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,10 +31,14 @@ _WELCOME: Final = struct.Struct(f"<2sB25xBBBB{SECRET_BYTES}s")
 
 
 class UserGate:
-    """Serves one user. `passed` carries lifelines to the daemon. Lives on the event loop."""
+    """Serves one user. `passed` carries lifelines to the daemon. Lives on the event loop.
 
-    def __init__(self, passed: socket.socket) -> None:
+    `keep_log_handler` gets the handler that sends this process's warnings to the daemon.
+    """
+
+    def __init__(self, passed: socket.socket, keep_log_handler: Callable[[logging.Handler], None]) -> None:
         self._passed = passed
+        self._keep_log_handler = keep_log_handler
         self._link: RecordLink | None = None
         self._router: Router | None = None
         self._lifelines: LifelineHall | None = None
@@ -44,7 +49,7 @@ class UserGate:
         self._link = await RecordLink.open(
             end, LinkCallbacks(self._handle_record, self._ended.set, on_full=self._on_link_full)
         )
-        logging.getLogger("streamd").addHandler(LinkLogHandler(self._link))
+        self._keep_log_handler(LinkLogHandler(self._link))
         self._watch_for_idleness()
         await self._ended.wait()
         if self._router is not None:
@@ -176,6 +181,8 @@ def find_secret(frame: bytes) -> bytes | None:
     return bytes(secret) if is_welcome else None
 
 
-async def run_gate(end: socket.socket, passed: socket.socket) -> None:
+async def run_gate(
+    end: socket.socket, passed: socket.socket, keep_log_handler: Callable[[logging.Handler], None]
+) -> None:
     """Runs the gate of one user until the daemon ends, or the gate is not needed."""
-    await UserGate(passed).run(end)
+    await UserGate(passed, keep_log_handler).run(end)

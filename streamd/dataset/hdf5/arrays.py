@@ -121,9 +121,11 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         place, column = _split_column_name(file, full)
         leads_elsewhere = _is_external_link(file, place)
         item = None if leads_elsewhere else file.get(place)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, UnicodeDecodeError) as error:
+        # HDF5's message about a link to itself may hold bytes of memory, which h5py then fails to decode.
+        reason = "HDF5 gives no readable reason" if isinstance(error, UnicodeDecodeError) else error
         raise ConfigError(
-            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is not a link, "
+            f"{key}: {full!r} cannot be followed in {format_path(path)}: {reason}; name an array that is not a link, "
             "or fix the link: a link must not point to itself"
         ) from error
     if leads_elsewhere:
