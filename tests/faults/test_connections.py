@@ -26,7 +26,7 @@ from streamd.core.spec import Cursor
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 Record = Callable[[str, object], None]
 CUTS = times(30, 4)
 

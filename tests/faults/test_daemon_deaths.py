@@ -17,6 +17,8 @@ from support.daemon_process import wait_until
 
 from streamd.core.slot_layout import compute_layout
 
+pytestmark = pytest.mark.long
+
 Record = Callable[[str, object], None]
 BY_HAND: Final = "started again by the test; by systemd in a line of its own"
 CREDIT: Final = 2  # so few that the daemon's workers are ahead of what it may send

@@ -16,7 +16,7 @@ from support.daemon_process import wait_until
 
 from streamd.core.slot_layout import compute_slot_bytes
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 Record = Callable[[str, object], None]
 LIVES = times(20, 2)
 AT_ONCE = times(4, 1)  # doomed trainers at a time

@@ -15,6 +15,8 @@ from support.short_stream import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 import streamd
 from streamd.errors import StreamChangedError
 
+pytestmark = pytest.mark.long
+
 # A module that every Python process imports when it starts: JPEGs decode a little brighter, where a file says so.
 BRIGHTER: Final = """
 import os

@@ -32,6 +32,8 @@ import streamd
 from streamd.client import Batch
 from streamd.ipc.messages import Transport
 
+pytestmark = pytest.mark.long
+
 NAMES: Final = tuple(streams(Path()))
 DEATHS: Final = {1, 9, 12, 17, 23} if FULL else {3, 17}  # batches taken when the daemon is killed
 

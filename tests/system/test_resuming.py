@@ -22,6 +22,8 @@ from streamd.client import Client
 from streamd.core.receipt import Receipt
 from streamd.errors import TokenError
 
+pytestmark = pytest.mark.long
+
 NOT_TOKENS: Final[list[Any]] = ["", "no token", "null", "5", "-1", str(1 << 63), "{}", b"\xff", 5, 1.5, {}, [], ("{}",)]
 DAMAGE: Final[list[dict[str, Any]]] = [
     {"rows": -1},
