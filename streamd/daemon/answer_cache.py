@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from streamd.daemon.leaky_bucket import LeakyBucket
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
 
 ReadClock = Callable[[], float]
@@ -29,18 +30,17 @@ class AnswerCache:
         self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
         self._answers: dict[type, _KeptAnswer] = {}
         self._lasting_answers: dict[type, bytes] = {}
-        # A leaky bucket of the time spent on answers: its level, and when that was so.
-        self._level_s, self._level_time_s = 0.0, read_clock_s()
+        self._spent = LeakyBucket(ANSWER_SHARE, time_s=read_clock_s())  # seconds spent on answers
 
     def get_or_make_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
         """Returns the answer to questions of this kind: a new one if time allows, else the one kept."""
         now_s, kept = self._read_clock_s(), self._answers.get(kind)
-        level_s = max(0.0, self._level_s - ANSWER_SHARE * (now_s - self._level_time_s))
-        if kept is not None and level_s > ANSWER_BURST_S and now_s < kept.made_s + ANSWER_AGE_S:
+        is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
+        if kept is not None and is_spent and now_s < kept.made_s + ANSWER_AGE_S:
             return kept.encoded
         began_s = self._read_spent_s()
         encoded = make_answer()
-        self._level_s, self._level_time_s = level_s + self._read_spent_s() - began_s, now_s
+        self._spent.add(self._read_spent_s() - began_s, now_s)
         self._answers[kind] = _KeptAnswer(encoded, now_s)
         return encoded
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from streamd.daemon.leaky_bucket import LeakyBucket
 from streamd.limits import LOOP_BURST_S, LOOP_SHARE, MAX_FRAME_CHARGE_S
 
-_LEAST_LEVELS: Final = 64  # buckets, before it is worth looking for empty ones
+_LEAST_BUCKETS: Final = 64  # before it is worth looking for empty ones
 
 
 class LoopShares:
@@ -24,8 +25,8 @@ class LoopShares:
 
     def __init__(self, own_user: int) -> None:
         self._own_user = own_user
-        self._levels: dict[int, tuple[float, float]] = {}  # by user: seconds in its bucket, and when that was so
-        self._most_levels = _LEAST_LEVELS  # with more of them, those that are empty are dropped
+        self._buckets: dict[int, LeakyBucket] = {}  # by user, of seconds
+        self._most_buckets = _LEAST_BUCKETS  # with more of them, those that are empty are dropped
 
     def charge(self, user: int, cost_s: float, now_s: float) -> None:
         """Charges a user for a frame that was handled in `cost_s` seconds of processor time.
@@ -36,11 +37,11 @@ class LoopShares:
         if user == self._own_user:
             return
         charge_s = min(max(0.0, cost_s), MAX_FRAME_CHARGE_S)
-        self._levels[user] = self._compute_level(user, now_s) + charge_s, now_s
+        self._buckets.setdefault(user, LeakyBucket(LOOP_SHARE, time_s=now_s)).add(charge_s, now_s)
         # Looking for empty buckets at every frame would cost every user by the number of users.
-        if len(self._levels) > self._most_levels:
-            self._levels = {each: was for each, was in self._levels.items() if self._compute_level(each, now_s) > 0}
-            self._most_levels = max(_LEAST_LEVELS, 2 * len(self._levels))
+        if len(self._buckets) > self._most_buckets:
+            self._buckets = {each: one for each, one in self._buckets.items() if one.compute_level(now_s) > 0}
+            self._most_buckets = max(_LEAST_BUCKETS, 2 * len(self._buckets))
 
     def charge_and_get_pause_s(self, user: int, cost_s: float, now_s: float) -> float:
         """Charges a user, and returns for how many seconds its next frames have to stay unread."""
@@ -49,8 +50,5 @@ class LoopShares:
 
     def get_pause_s(self, user: int, now_s: float) -> float:
         """Returns for how many seconds the user's frames have to stay unread; 0 if it is within its share."""
-        return max(0.0, self._compute_level(user, now_s) - LOOP_BURST_S) / LOOP_SHARE
-
-    def _compute_level(self, user: int, now_s: float) -> float:
-        level, then_s = self._levels.get(user, (0.0, now_s))
-        return max(0.0, level - LOOP_SHARE * max(0.0, now_s - then_s))
+        bucket = self._buckets.get(user)
+        return 0.0 if bucket is None else max(0.0, bucket.compute_level(now_s) - LOOP_BURST_S) / LOOP_SHARE

@@ -46,7 +46,7 @@ def test_users_that_are_quiet_again_are_forgotten() -> None:
     shares = LoopShares(OWN)
     for user in range(2000, 12_000):
         shares.charge(user, 0.001, float(user))
-    assert len(shares._levels) < 100
+    assert len(shares._buckets) < 100
 
 
 @given(st.lists(st.tuples(costs, gaps)))
