@@ -198,21 +198,20 @@ class Daemon:
         if not served.is_gated:
             self._router = Router(served.path, PRIVATE_MODE, handed=served.handed_socket, max_descriptors=most)
             return self._router
-        own_path = served.create_gate_folder()
-        self._router = Router(own_path, PRIVATE_MODE, max_descriptors=most)
-        self._gate_keeper = GateKeeper(self._router, own_path.parent.parent, own_path, most_gates=self._allowance.gates)
+        folder = served.create_gate_folder()
+        self._router = Router(endpoint.own_socket_path(folder), PRIVATE_MODE, max_descriptors=most)
+        self._gate_keeper = GateKeeper(self._router, folder, most_gates=self._allowance.gates)
         return self._gate_keeper
 
     def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:
         """Serves clients from now on. Raises ConfigError."""
         assert self._router is not None  # noqa: S101 - _open_endpoint has set it
         keeper, served = self._gate_keeper, self._endpoint
-        own_path = served.path if keeper is None else keeper.own_path
         handed = served.handed_descriptor_socket if keeper is None else None
         with self._report_listen_errors():
             # The descriptor socket comes first, since a welcome sends trainers there.
             dispatcher.descriptor_server.start_listening(
-                endpoint.descriptor_socket_path(own_path), PRIVATE_MODE, handed
+                endpoint.descriptor_socket_path(self._router.path), PRIVATE_MODE, handed
             )
             self._router.start_listening(dispatcher.handle_frame)
             if keeper is not None:

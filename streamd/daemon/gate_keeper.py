@@ -23,6 +23,7 @@ from streamd.core import log
 from streamd.daemon.gate_process import GateProcess
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
+from streamd.ipc.endpoint import own_socket_path, served_socket_path
 from streamd.ipc.record_link import USER, RecordKind, split_client_frame
 from streamd.ipc.router import FrameSender
 from streamd.limits import (
@@ -74,22 +75,20 @@ class _UserGate:
 class GateKeeper:
     """The door at the public path, and the gates behind it. Sends frames to all clients, also to those without a gate.
 
-    `router` serves the clients of the daemon's own user (`own_user`, a uid) at `own_path`. `most_gates` is how many
-    users can have a gate at a time. Lives on the event loop.
+    `router` serves the clients of the daemon's own user (`own_user`, a uid) in `folder`, the gate folder. `most_gates`
+    is how many users can have a gate at a time. Lives on the event loop.
     """
 
     def __init__(
         self,
         router: FrameSender,
         folder: Path,
-        own_path: Path,
         *,
         own_user: int = OWN_USER,
         most_gates: int = MAX_GATES,
     ) -> None:
         self._router = router
         self._folder = folder
-        self.own_path = own_path
         self._own_user = own_user
         self._most_gates = most_gates
         self._gates: dict[int, _UserGate] = {}  # by user
@@ -111,14 +110,16 @@ class GateKeeper:
             asyncio.get_running_loop().remove_reader(self._knocks)
             self._knocks.close()
             self._knocks = None
-        for process in (self._door, *(gate.process for gate in self._gates.values())):
-            if process is not None:
-                process.kill()
+        for process in self._list_processes():
+            process.kill()
 
     def list_pids(self) -> list[int]:
         """Returns the processes of the door and the gates."""
+        return [process.pid for process in self._list_processes()]
+
+    def _list_processes(self) -> list[GateProcess]:
         processes = (self._door, *(gate.process for gate in self._gates.values()))
-        return [process.pid for process in processes if process is not None]
+        return [process for process in processes if process is not None]
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client, and never waits. False when its gate is gone; a client that is gone is reported later.
@@ -127,15 +128,10 @@ class GateKeeper:
         """
         if identity[:1] != _MARK:
             return self._router.send_frame(identity, data, pixels)
-        gate = self._find_gate(identity)
+        gate = self._by_number.get(_IDENTITY.unpack_from(identity)[1])
         if gate is None or gate.process is None or pixels is not None:
             return False
         return gate.process.send_frame(identity[_IDENTITY.size :], data)
-
-    def _find_gate(self, identity: bytes) -> _UserGate | None:
-        if identity[:1] != _MARK:
-            return None
-        return self._by_number.get(_IDENTITY.unpack_from(identity)[1])
 
     # --- the door
 
@@ -153,7 +149,9 @@ class GateKeeper:
         """Runs the door until it ends, and then waits for the next client."""
         self._door = door = GateProcess(self._handle_door_record)
         try:
-            await door.start("door", {"own_user": self._own_user, "own_path": str(self.own_path)}, knocks)
+            await door.start(
+                "door", {"own_user": self._own_user, "own_path": str(own_socket_path(self._folder))}, knocks
+            )
             for gate in self._gates.values():
                 self._refer_user(gate)
             ending = await door.wait_until_ended()
@@ -212,7 +210,7 @@ class GateKeeper:
         """Runs the gate of a user until it ends."""
         began_s = time.monotonic()
         folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
-        gate.path, gate.number = folder / "s", next(self._numbers)
+        gate.path, gate.number = served_socket_path(folder), next(self._numbers)
         self._by_number[gate.number] = gate
         late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, process)
         try:

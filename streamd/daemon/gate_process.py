@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal
 
 from streamd.core.text import shorten_text
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink
-from streamd.limits import GATE_UNSENT_BYTES, MAX_REFUSAL_CHARS
+from streamd.limits import GATE_UNSENT_BYTES, MAX_REFUSAL_CHARS, SECRET_BYTES
 
 _STDERR_BYTES: Final = 4096  # the last words of a process, which are logged
 Role = Literal["door", "user"]
@@ -122,7 +121,7 @@ class GateProcess:
     def _receive_lifeline(self) -> None:
         assert self._descriptors is not None  # noqa: S101 - only its own reader calls this
         try:
-            secret, descriptors, _, _ = socket.recv_fds(self._descriptors, os.sysconf("SC_PAGESIZE"), 1)
+            secret, descriptors, _, _ = socket.recv_fds(self._descriptors, SECRET_BYTES, 1)
         except BlockingIOError:
             return
         except OSError:

@@ -24,7 +24,6 @@ from streamd.limits import DOOR_BACKLOG
 
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o660
-_GATE_FOLDER_MODE: Final = 0o711  # others may pass, and cannot list it: the names of gates are secrets
 _OWN_FOLDER_MODE: Final = 0o700
 _GATE_NAME_LENGTH: Final = 25  # of a gate's folder and its socket, with the descriptor socket's suffix
 
@@ -88,12 +87,10 @@ class ServedEndpoint:
         return listener
 
     def create_gate_folder(self) -> Path:
-        """Creates the gate folder with its `own` folder, and returns the path of the own socket. Raises OSError."""
+        """Creates the gate folder, and in it that of the own socket; returns the gate folder. Raises OSError."""
         self.gate_folder = folder = _create_gate_folder(self.path)
-        own = endpoint.own_socket_path(folder)
-        own.parent.mkdir(mode=_OWN_FOLDER_MODE)
-        own.parent.chmod(_OWN_FOLDER_MODE)  # whatever the umask is
-        return own
+        endpoint.create_folder_with_mode(endpoint.own_socket_path(folder).parent, _OWN_FOLDER_MODE)
+        return folder
 
     def close(self) -> None:
         """Removes the sockets, and releases the endpoint."""
@@ -126,7 +123,7 @@ def _create_gate_folder(path: Path) -> Path:
     try:
         if not endpoint.fits_socket_path(beside / ("x" * _GATE_NAME_LENGTH)):
             raise OSError(f"{path} leaves no room for the sockets of gates")  # noqa: TRY301 - handled as one below
-        beside.mkdir(mode=_GATE_FOLDER_MODE)
+        endpoint.create_folder_with_mode(beside, endpoint.GATE_FOLDER_MODE)
     except OSError:
         places = [os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], os.environ.get("XDG_RUNTIME_DIR", ""), None]
         for place in places:
@@ -136,7 +133,7 @@ def _create_gate_folder(path: Path) -> Path:
                     break
         else:
             raise
-    beside.chmod(_GATE_FOLDER_MODE)  # whatever the umask is
+        beside.chmod(endpoint.GATE_FOLDER_MODE)  # mkdtemp makes it for this user alone
     return beside
 
 

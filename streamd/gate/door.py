@@ -13,13 +13,12 @@ import socket
 from collections import deque
 from typing import Final
 
-from streamd.ipc.fd_passing import read_peer
+from streamd.ipc.fd_passing import accept_connection, read_peer
 from streamd.ipc.record_link import USER, LinkCallbacks, RecordKind, RecordLink
 from streamd.ipc.referral import encode_referral
 from streamd.limits import DOOR_WAITING
 
 _ROOT: Final = 0
-_REST_S: Final = 0.1  # without accepting, after descriptors or memory ran out
 
 
 class Door:
@@ -61,12 +60,8 @@ class Door:
                 self._waiting.append((each, client))
 
     def _accept_client(self) -> None:
-        try:
-            client, _ = self._knocks.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:
-            self._rest()
+        client = accept_connection(self._knocks, self._accept_client)
+        if client is None:
             return
         client.setblocking(False)
         user = read_peer(client)[1]
@@ -85,12 +80,6 @@ class Door:
         place = users.index(crowd)
         _answer_client(self._waiting[place][1], b"")
         del self._waiting[place]
-
-    def _rest(self) -> None:
-        """Stops accepting for a moment. The listener stays readable, and its reader would spin."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._knocks)
-        loop.call_later(_REST_S, loop.add_reader, self._knocks, self._accept_client)
 
 
 def _answer_client(client: socket.socket, path: bytes) -> None:

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamd.ipc import endpoint
-from streamd.ipc.fd_passing import bind_descriptor_socket, read_peer
+from streamd.ipc.fd_passing import accept_connection, bind_descriptor_socket, read_peer
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from streamd.ipc.router import Router
 from streamd.limits import GATE_CONNECTIONS, GATE_IDLE_S, KNOCKS, PAIR_S, SECRET_BYTES
 
 _SOCKET_MODE: Final = 0o666  # only this user knows the path, and only this user is let in
-_FOLDER_MODE: Final = 0o711
 _ROOT: Final = 0
 # A Welcome begins with the header of a frame, an array, its tag and the secret: see ipc.frames and ipc.messages.
 _WELCOME: Final = struct.Struct(f"<2sB25xBBBB{SECRET_BYTES}s")
@@ -69,11 +68,10 @@ class UserGate:
     def _start_serving(self, settings: dict[str, Any]) -> None:
         assert self._link is not None  # noqa: S101 - a record came over it
         folder, user = Path(settings["folder"]), int(settings["user"])
-        folder.mkdir(mode=_FOLDER_MODE)
-        folder.chmod(_FOLDER_MODE)  # whatever the umask is
+        endpoint.create_folder_with_mode(folder, endpoint.GATE_FOLDER_MODE)
         # The kernel lists the paths of sockets as they were bound, to every user. The folder's name is a secret.
         os.chdir(folder)
-        path = Path("s")
+        path = endpoint.served_socket_path(Path())
         self._lifelines = LifelineHall(self._passed, user)
         self._lifelines.start_listening(endpoint.descriptor_socket_path(path))
         self._router = Router(path, _SOCKET_MODE, max_descriptors=GATE_CONNECTIONS, user=user)
@@ -139,9 +137,8 @@ class LifelineHall:
 
     def _accept_connection(self) -> None:
         assert self._listener is not None  # noqa: S101 - only the listener's own reader calls this
-        try:
-            link, _ = self._listener.accept()
-        except OSError:
+        link = accept_connection(self._listener, self._accept_connection)
+        if link is None:
             return
         if read_peer(link)[1] not in {self._user, _ROOT}:
             link.close()

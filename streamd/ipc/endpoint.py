@@ -20,7 +20,9 @@ _SUGGESTED: Final = 3
 _MAX_VALUE_CHARS: Final = 60  # of a wrong argument in a message
 SOCKET_NAME: Final = "streamd.sock"
 _GATES: Final = ".d"  # the suffix of the folder with the sockets that the door at a path refers to
-_OWN_SOCKET: Final = "own/s"  # in that folder: served by the daemon itself, for its own user
+_OWN: Final = "own"  # the folder in it with the socket that the daemon itself serves, for its own user
+_SERVED_SOCKET: Final = "s"
+GATE_FOLDER_MODE: Final = 0o711  # others may pass, and cannot list it: the names of gates are secrets
 _OTHERS_MAY_CONNECT: Final = 0o022  # permission bits of a socket; those of the group also bound an ACL
 
 
@@ -156,7 +158,7 @@ def _explain_wrong_scheme(endpoint: str) -> str:
 
 def fits_socket_path_limit(endpoint: str) -> bool:
     """Whether the path of an ipc:// endpoint is short enough for a socket."""
-    return len(os.fsencode(endpoint.removeprefix(_IPC))) <= _MAX_PATH_BYTES
+    return fits_socket_path(endpoint.removeprefix(_IPC))
 
 
 def socket_path(endpoint: str) -> Path:
@@ -169,7 +171,7 @@ def descriptor_socket_path(path: Path | str) -> str:
     return f"{path}{_DESCRIPTORS}"
 
 
-def fits_socket_path(path: Path) -> bool:
+def fits_socket_path(path: Path | str) -> bool:
     """Whether a path is short enough for a socket that is served, with its descriptor socket beside it."""
     return len(os.fsencode(path)) <= _MAX_PATH_BYTES
 
@@ -181,7 +183,18 @@ def gate_folder(path: Path) -> Path:
 
 def own_socket_path(folder: Path) -> Path:
     """Returns the path of the socket for the daemon's own user, in a gate folder."""
-    return folder / _OWN_SOCKET
+    return served_socket_path(folder / _OWN)
+
+
+def served_socket_path(folder: Path) -> Path:
+    """Returns the path of the socket of a gate, or of the daemon itself, in its own folder."""
+    return folder / _SERVED_SOCKET
+
+
+def create_folder_with_mode(folder: Path, mode: int) -> None:
+    """Creates a folder with these permission bits, whatever the umask is. Raises OSError."""
+    folder.mkdir(mode=mode)
+    folder.chmod(mode)
 
 
 def is_open_to_others(mode: int) -> bool:

@@ -140,15 +140,9 @@ class DescriptorServer:
 
     def _accept_connection(self) -> None:
         assert self._listening_socket is not None  # noqa: S101 - only the listener's own reader calls this
-        try:
-            link, _ = self._listening_socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            self._pause_listening(error)
-            return
-        lifeline = self._add_link(link)
-        if lifeline is not None:
+        link = accept_connection(self._listening_socket, self._accept_connection)
+        lifeline = self._add_link(link) if link is not None else None
+        if link is not None and lifeline is not None:
             asyncio.get_running_loop().call_later(PAIR_S, self._close_if_unpaired, link.fileno(), lifeline)
 
     def adopt_connection(self, link: socket.socket, secret: bytes) -> None:
@@ -174,21 +168,6 @@ class DescriptorServer:
         # The descriptor's number may belong to a newer connection by now.
         if lifeline.session is None and self._links.get(descriptor) is lifeline:
             self._close_trainer_link(descriptor)
-
-    def _pause_listening(self, error: OSError) -> None:
-        """Stops accepting for _REST_S after descriptors or memory ran out; new connections wait in the backlog."""
-        # The listener stays readable while connections wait. Its reader is removed, or the loop would spin.
-        logging.getLogger("streamd.descriptors").warning(
-            "no new trainers are accepted for %g s: %s", _REST_S, error.strerror
-        )
-        loop = asyncio.get_running_loop()
-        if self._listening_socket is not None:
-            loop.remove_reader(self._listening_socket)
-        loop.call_later(_REST_S, self._resume_listening)
-
-    def _resume_listening(self) -> None:
-        if self._listening_socket is not None:
-            asyncio.get_running_loop().add_reader(self._listening_socket, self._accept_connection)
 
     def _receive_message(self, descriptor: int) -> None:
         # A SOCK_SEQPACKET socket keeps the boundaries of messages, so their length tells them apart: 8 bytes are a
@@ -324,6 +303,31 @@ def bind_descriptor_socket(path: str, mode: int) -> socket.socket:
     os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
     listener.listen(_BACKLOG)
     return listener
+
+
+def accept_connection(listener: socket.socket, accept_next: Callable[[], None]) -> socket.socket | None:
+    """Accepts a connection at a listening socket whose reader is `accept_next`; returns None if there is none now.
+
+    After descriptors or memory ran out, the reader is removed for _REST_S, and connections wait in the backlog: the
+    listener stays readable while they do, and its reader would spin.
+    """
+    try:
+        return listener.accept()[0]
+    except (BlockingIOError, ConnectionAbortedError):
+        return None
+    except OSError as error:
+        logging.getLogger("streamd.descriptors").warning(
+            "no new trainers are accepted for %g s: %s", _REST_S, error.strerror
+        )
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(listener)
+    loop.call_later(_REST_S, _resume_accepting, listener, accept_next)
+    return None
+
+
+def _resume_accepting(listener: socket.socket, accept_next: Callable[[], None]) -> None:
+    if listener.fileno() >= 0:  # otherwise it was closed meanwhile
+        asyncio.get_running_loop().add_reader(listener, accept_next)
 
 
 def read_peer(link: socket.socket) -> tuple[int, int]:

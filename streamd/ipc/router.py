@@ -56,7 +56,7 @@ class Router:
         max_descriptors: int = SPARE_DESCRIPTORS,
         user: int | None = None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._mode = mode
         self._handed = handed
         self._max_descriptors = max_descriptors
@@ -88,12 +88,12 @@ class Router:
         self._socket = router
         try:
             if self._handed is not None:  # libzmq closes the descriptor, and leaves the path
-                self._bind_listening_socket(self._handed, str(self._path))
+                self._bind_listening_socket(self._handed, str(self.path))
             else:
                 self._monitor = router.get_monitor_socket(_CONNECTED | _REJECTED | _DISCONNECTED)
                 asyncio.get_running_loop().add_reader(self._monitor.FD, self._handle_connection_events)
                 self._limiter = ConnectionLimiter(
-                    self._path,
+                    self.path,
                     self._mode,
                     self._max_descriptors,
                     self._bind_listening_socket,
@@ -193,7 +193,7 @@ class Router:
             self._socket = None
         self._context.destroy(0)
         if self._handed is None:
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         else:
             self._handed.close()  # open still if it never began to listen
 

@@ -74,7 +74,7 @@ class Rig:
         self.public, gates = folder / "s", folder / "gates"
         gates.mkdir(mode=0o711)
         self.listener = Listener()
-        self.keeper = GateKeeper(NoClients(), gates, gates / "own", own_user=DAEMON_USER, most_gates=most_gates)
+        self.keeper = GateKeeper(NoClients(), gates, own_user=DAEMON_USER, most_gates=most_gates)
         knocks = socket.socket(socket.AF_UNIX)
         knocks.setblocking(False)
         knocks.bind(str(self.public))

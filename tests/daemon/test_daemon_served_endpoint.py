@@ -13,7 +13,7 @@ import pytest
 
 from streamd.daemon.served_endpoint import ServedEndpoint
 from streamd.errors import ConfigError
-from streamd.ipc.endpoint import gate_folder
+from streamd.ipc.endpoint import gate_folder, own_socket_path
 
 
 @pytest.fixture
@@ -39,13 +39,14 @@ def test_owner_and_group_may_open_the_socket_and_only_the_owner_what_lies_behind
     before = os.umask(0o022)
     try:
         served.lock()
-        own = served.create_gate_folder()
+        folder = served.create_gate_folder()
         served.open_public_socket().close()
     finally:
         os.umask(before)
     assert [read_mode(each) for each in (place, Path(f"{place}.lock"))] == [0o660, 0o600]
     assert read_mode(place.parent) & 0o007 == 0
-    assert [read_mode(each) for each in (own.parent, gate_folder(place))] == [0o700, 0o711]
+    assert [read_mode(each) for each in (own_socket_path(folder).parent, folder)] == [0o700, 0o711]
+    assert folder == gate_folder(place)
     assert served.is_gated
 
 
@@ -103,11 +104,11 @@ def test_a_path_without_room_for_gates_gets_its_folder_elsewhere(monkeypatch: py
         place = Path(folder) / ("x" * (100 - len(folder)))
         served = ServedEndpoint(f"ipc://{place}")
         served.lock()
-        own = served.create_gate_folder()
-        assert own.parent.parent.parent == Path(folder)
-        assert len(str(own)) < len(str(place))
+        elsewhere = served.create_gate_folder()
+        assert elsewhere.parent == Path(folder)
+        assert len(str(own_socket_path(elsewhere))) < len(str(place))
         served.close()
-        assert not own.parent.parent.exists()
+        assert not elsewhere.exists()
 
 
 def test_a_link_in_the_gate_folders_place_is_never_emptied(place: Path, tmp_path: Path) -> None:

@@ -30,8 +30,6 @@ WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resum
 class KeepingRouter:
     """A router that keeps the frames it is given, by identity."""
 
-    descriptor_socket_path = "/nowhere.fd"
-
     def __init__(self) -> None:
         self.sent: defaultdict[bytes, list[bytes]] = defaultdict(list)
         self.has_sent = asyncio.Event()

@@ -113,7 +113,6 @@ def _make_seeds() -> list[bytes]:
 class _RouterStub:
     """Takes every frame, which must decode as a client would; a client may be unreachable for a while."""
 
-    descriptor_socket_path: str = "/run/streamd/streamd.sock.fd"
     is_reachable: bool = True
     sent_kinds: set[str] = field(default_factory=set)
 
