@@ -279,7 +279,9 @@ def _read_parquet(path: Path, names: list[str]) -> pa.Table:
     """Reads some rows at a time: a whole row group takes twice its memory while it is read."""
     with pq.ParquetFile(path) as file:
         schema = pa.schema([file.schema_arrow.field(name) for name in names])
-        return pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
+        read = pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
+    read.validate(full=True)  # the reader takes texts as they are, also where they are no UTF-8
+    return read
 
 
 def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, faults: FaultCollector) -> pa.Table:

@@ -48,8 +48,16 @@ _VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
 _DISPLAY_PREFIX: Final = "display."
+_LABEL_PREFIX: Final = "label."
 _PREFIX: Final = struct.Struct("<8sII32s")
-_COLUMN_DTYPE: Final = re.compile(r"[<|](?:[iu][1248]|f[48]|S[1-9]\d{0,8})")  # NumPy's names, little-endian
+_INTEGER_DTYPES: Final = re.compile(r"[<|][iu][1248]")
+_DTYPES: Final = {  # of the columns of labels, by NumPy's names, little-endian
+    "category": _INTEGER_DTYPES,
+    "int": _INTEGER_DTYPES,
+    "float": re.compile(r"<f[48]"),
+    "string": re.compile(r"\|S[1-9]\d{0,8}"),
+    "tags": re.compile(r"\|u1"),
+}
 
 WritableColumn = ColumnArray | TextColumn
 
@@ -133,7 +141,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
     columns |= {
-        f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)
+        f"{_LABEL_PREFIX}{name}": values if isinstance(values, TextColumn) else narrow_integers(values)
         for name, values in scanned.labels.items()
     }
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
@@ -303,14 +311,14 @@ class Manifest:
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
-        return self._widen_label_values(name, self._mapped_column(f"label.{name}"))
+        return self._widen_label_values(name, self._mapped_column(f"{_LABEL_PREFIX}{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
 
         Tags are 0 and 1, uint8.
         """
-        values, spec = self._mapped_column(f"label.{name}")[ids], self.labels[name]
+        values, spec = self._mapped_column(f"{_LABEL_PREFIX}{name}")[ids], self.labels[name]
         return (
             np.unpackbits(values, axis=1, count=spec.width)
             if spec.type == "tags"
@@ -431,7 +439,10 @@ def _find_contradiction(header: _ManifestHeader) -> str:
     A checksum proves that a header is as it was written, and not that the program that wrote it was right.
     """
     for name, extent in header.columns.items():
-        if not _COLUMN_DTYPE.fullmatch(extent.dtype) or extent.offset < 0 or min(extent.shape, default=-1) < 0:
+        dtypes, width = _find_column_form(header, name)
+        has_other_width = extent.shape[1:] != ((width,) if width else ())
+        is_sized = bool(extent.shape) and min(extent.shape) >= 0 and extent.offset >= 0
+        if not dtypes.fullmatch(extent.dtype) or has_other_width or not is_sized:
             return f"column {name!r} is {extent.dtype} {extent.shape} at {extent.offset}"
     for name, rows in _list_needed_columns(header).items():
         column = header.columns.get(name)
@@ -448,13 +459,23 @@ def _find_contradiction(header: _ManifestHeader) -> str:
     return ""
 
 
+def _find_column_form(header: _ManifestHeader, name: str) -> tuple[re.Pattern[str], int]:
+    """Returns the dtypes that a column may have, and its width: 0 for shape (n,)."""
+    if name == "weights":
+        return _DTYPES["float"], 0
+    spec = header.labels.get(name.removeprefix(_LABEL_PREFIX)) if name.startswith(_LABEL_PREFIX) else None
+    if spec is None:
+        return _DTYPES["int"], 0
+    return _DTYPES[spec.type], max(1, -(-spec.width // 8)) if spec.type == "tags" else spec.width
+
+
 def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
     """Returns the columns that a manifest must have, with their numbers of rows; None where any number is right."""
     samples, columns = header.samples, header.columns
     files = samples if header.arrays is None else len(header.arrays.offsets)
     needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
-    needed |= {f"label.{name}": samples for name in header.labels}
+    needed |= {f"{_LABEL_PREFIX}{name}": samples for name in header.labels}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
     if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
         needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}

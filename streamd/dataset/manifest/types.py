@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +19,7 @@ from streamd.dataset.manifest.columns import TextColumn
 Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
 ListedValues = LabelValues | TextColumn
+_WholeNumber = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # what a column can hold
 LocationFormatter = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
 WEIGHTS_LABEL: Final = "\0weights"  # the label under which sources read weights; no text of a configuration has a NUL
@@ -78,8 +80,8 @@ class ShardFiles:
     """
 
     names: tuple[bytes, ...]
-    sizes: tuple[int, ...]
-    mtimes_ns: tuple[int, ...]
+    sizes: tuple[_WholeNumber, ...]
+    mtimes_ns: tuple[_WholeNumber, ...]
     format: str = "tar"
 
 

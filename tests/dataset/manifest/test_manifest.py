@@ -177,6 +177,10 @@ def header_of(path: Path) -> dict[str, Any]:
         (lambda header: header["columns"]["sizes"].update(shape=[]), r"column 'sizes' is \|u1 \(\) at"),
         (lambda header: header["columns"]["sizes"].update(offset=-64), r"column 'sizes' is .* at -64"),
         (lambda header: header["columns"]["sizes"].update(dtype="O"), "column 'sizes' is O "),
+        (lambda header: header["columns"]["sizes"].update(shape=[3, 1]), r"column 'sizes' is \|u1 \(3, 1\)"),
+        (lambda header: header["columns"]["sizes"].update(dtype="|S1"), r"column 'sizes' is \|S1 \(3,\)"),
+        (lambda header: header["labels"]["label"].update(type="tags", width=8), "column 'label.label' is .* \\(3,\\)"),
+        (lambda header: header["labels"]["angle"].update(width=3), "column 'label.angle' is "),
         (lambda header: header.update(arrays={"shape": [1, 1, 3], "starts": [0, 5], "offsets": [0]}), "'offsets' has"),
     ],
 )
