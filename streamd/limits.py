@@ -193,4 +193,8 @@ ALL_AT_WORK: Final = 0.75  # of the workers: they count as all busy, since a bat
 
 # --- fairness
 CATCH_UP_S: Final = 10.0  # the most that a leader may lose in an epoch so that a follower draws level
+# Of the workers' time, for sessions of one user that draw level with those of others: subscribing again and again must
+# not put a user first for ever.
+USER_CATCH_UP_SHARE: Final = 0.1
+USER_CATCH_UP_BURST_S: Final = 0.5
 KEEP_COST_S: Final = 0.01  # a batch that costs this much gets a fresh slot and is kept for trainers that start late

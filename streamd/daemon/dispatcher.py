@@ -311,7 +311,7 @@ class Dispatcher:
             self._batch_sender.add_filled_batch(job)
             self._status_builder.on_batch_produced(job, now_s)
         self._status_builder.on_slot_wait(self._scheduler.slot_wait_s, now_s)
-        self._handle_scheduler_events(*[BatchProduced(job.slot) for job in jobs], is_fresh=True)
+        self._handle_scheduler_events(*[BatchProduced(job.slot, job.busy_s) for job in jobs], is_fresh=True)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         self._handle_scheduler_events(ProductionFailed(job.slot, reason))

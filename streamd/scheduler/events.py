@@ -52,9 +52,10 @@ class LeaseReleased(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchProduced(msgspec.Struct, frozen=True, gc=False):
-    """The batch in a slot is whole."""
+    """The batch in a slot is whole. Workers spent `busy_s` seconds on it; 0 if that is not known."""
 
     slot: int
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

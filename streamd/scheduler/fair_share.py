@@ -2,23 +2,27 @@
 
 Work-conserving stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995) over groups of sessions that want the
 same batch. A group is charged once, its members in equal parts, so a group of three is served three times as often as a
-session alone.
+session alone. The unit is the time that workers spend. Each session of the daemon's own user has a share of its own;
+all sessions of any other user divide one share.
 
 There is one exception. Two trainers that are apart get half of the decoders each, for ever; two in step get all of
 them. So a session behind another is served first until it has drawn level, if that costs the leader and each other
 session that has to wait no more than a bounded time an epoch. A gap too large for one epoch is closed over several, if
-enough of them remain.
+enough of them remain. Where this makes another user wait, it may take no more than a part of the time, however often
+the sessions of a user begin anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from typing import Final
 
+from streamd.core.leaky_bucket import LeakyBucket
 from streamd.core.spec import BatchKey
-from streamd.limits import CATCH_UP_S
+from streamd.limits import CATCH_UP_S, USER_CATCH_UP_BURST_S, USER_CATCH_UP_SHARE
 from streamd.scheduler.session import ScheduledSession
 
 _CATCH_UP_RECHECK_S: Final = 1.0  # between two looks at a follower that was too far behind
@@ -52,39 +56,96 @@ def find_wanted_batches(
     return near, far, in_reach
 
 
-def choose_batch(
-    groups: SessionsByBatch, chasing: Sequence[ScheduledSession], costs_s: Mapping[str, float], turn: float
-) -> tuple[BatchKey, float]:
-    """Returns the batch to decode: that of the first session in `chasing` whose cost all others can bear.
+class DecodeShares:
+    """The account of the workers' time, by user and session. `own_user` is the uid that the daemon runs as."""
 
-    If there is none, it is the batch of the group with the least virtual time. Returned with it is the time in seconds
-    that each session of the other groups loses to the one that catches up; 0 without one.
-    """
-    for chaser in chasing:
-        key = next((key for key, members in groups.items() if chaser in members), None)
-        if key is not None:
-            cost_s = costs_s.get(key.stream, 0.0)
-            if all(session.catch_up_cost_s + cost_s <= CATCH_UP_S for session in waiting_sessions(groups, key)):
-                return key, cost_s
-    return min(groups, key=lambda key: _compute_group_virtual_time(groups[key], turn)), 0.0
+    def __init__(self, own_user: int) -> None:
+        self._own_user = own_user
+        self._turn = 0.0  # the least virtual time of what was served last: idle sessions earn no claim while they sleep
+        self._users: dict[int, _UserAccount] = {}  # of all users but the own one
+
+    def choose_batch(
+        self,
+        groups: SessionsByBatch,
+        chasing: Sequence[ScheduledSession],
+        costs_s: Mapping[str, float],
+        now_s: float,
+    ) -> tuple[BatchKey, float]:
+        """Returns the batch to decode: that of the first session in `chasing` whose cost all others can bear.
+
+        If there is none, it is the batch of the group with the least virtual time. Returned with it is the time in
+        seconds that each session of the other groups loses to the one that catches up; 0 without one.
+        """
+        for chaser in chasing:
+            key = next((key for key, members in groups.items() if chaser in members), None)
+            if key is not None:
+                cost_s, others = costs_s.get(key.stream, 0.0), waiting_sessions(groups, key)
+                affordable = all(session.catch_up_cost_s + cost_s <= CATCH_UP_S for session in others)
+                if affordable and self._may_catch_up(chaser, others, cost_s, now_s):
+                    return key, cost_s
+        return min(groups, key=lambda key: self._compute_claim(groups[key])), 0.0
+
+    def charge_sessions(self, members: Sequence[ScheduledSession], work_s: float) -> None:
+        """Charges the time that workers spend on a batch to the sessions that want it, in equal parts."""
+        self._turn = max(self._turn, self._compute_claim(members)[0])
+        for session in members:
+            part_s = work_s / len(members)
+            if session.user == self._own_user:
+                session.virtual_time = max(session.virtual_time, self._turn) + part_s
+                continue
+            account = self._users.setdefault(session.user, _UserAccount())
+            account.virtual_time = max(account.virtual_time, self._turn) + part_s
+            account.turn = max(account.turn, min(each.virtual_time for each in members if each.user == session.user))
+            session.virtual_time = max(session.virtual_time, account.turn) + part_s
+
+    def forget_absent_users(self, sessions: Iterable[ScheduledSession], now_s: float) -> None:
+        """Drops the accounts of users that have neither a session nor a debt."""
+        there = {session.user for session in sessions}
+        self._users = {
+            user: account
+            for user, account in self._users.items()
+            if user in there
+            or account.virtual_time > self._turn
+            or account.spent_on_catching_up.compute_level(now_s) > 0
+        }
+
+    def _compute_claim(self, members: Sequence[ScheduledSession]) -> tuple[float, float]:
+        """Returns the strongest claim among `members`: the virtual time of the user, and that within the user."""
+        return min(map(self._compute_session_claim, members))
+
+    def _compute_session_claim(self, session: ScheduledSession) -> tuple[float, float]:
+        if session.user == self._own_user:
+            return max(self._turn, session.virtual_time), 0.0
+        account = self._users.get(session.user)
+        if account is None:
+            return self._turn, session.virtual_time
+        return max(self._turn, account.virtual_time), max(account.turn, session.virtual_time)
+
+    def _may_catch_up(
+        self, chaser: ScheduledSession, others: Iterable[ScheduledSession], cost_s: float, now_s: float
+    ) -> bool:
+        """Whether a session may go before these others; charges its user if any is another user's."""
+        if chaser.user == self._own_user or all(each.user == chaser.user for each in others):
+            return True
+        spent = self._users.setdefault(chaser.user, _UserAccount()).spent_on_catching_up
+        if spent.compute_level(now_s) > USER_CATCH_UP_BURST_S:
+            return False
+        spent.add(cost_s, now_s)
+        return True
+
+
+@dataclass(slots=True)
+class _UserAccount:
+    """The account of one user. `turn` is the least virtual time among its sessions that was served last."""
+
+    virtual_time: float = 0.0
+    turn: float = 0.0
+    spent_on_catching_up: LeakyBucket = field(default_factory=lambda: LeakyBucket(USER_CATCH_UP_SHARE))
 
 
 def waiting_sessions(groups: SessionsByBatch, served: BatchKey) -> list[ScheduledSession]:
     """Returns the sessions that wait while the group of batch `served` is served."""
     return [session for key, members in groups.items() if key != served for session in members]
-
-
-def _compute_group_virtual_time(members: Sequence[ScheduledSession], turn: float) -> float:
-    """Returns the least virtual time among `members`, at least `turn`: idle sessions earn no claim while they sleep."""
-    return max(turn, min(session.virtual_time for session in members))
-
-
-def charge_tasks_to_sessions(members: Sequence[ScheduledSession], turn: float) -> float:
-    """Charges the tasks of one batch to the sessions that want it, in equal parts; returns the new virtual time."""
-    turn = _compute_group_virtual_time(members, turn)
-    for session in members:
-        session.virtual_time = max(session.virtual_time, turn) + session.shape.tasks / len(members)
-    return turn
 
 
 def pair_followers_with_leaders(

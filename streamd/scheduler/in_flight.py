@@ -16,6 +16,7 @@ from streamd.scheduler.admission import (
 )
 
 _COST_SMOOTHING: Final = 0.1
+_UNKNOWN_TASK_S: Final = 0.01  # what workers are taken to spend on a task of a stream that they have not decoded yet
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class _StreamWorkload:
     batches_ahead: int = 0
     least_batches_ahead: int = 0
     is_paused: bool = False
+    task_work_s: float = 0.0  # what workers spend on a task; 0 while that is not known
 
 
 class Workload:
@@ -112,9 +114,17 @@ class Workload:
         """Uncounts a batch whose production ended without a result."""
         self._remove_batch(slot)
 
-    def finish_batch(self, slot: int, started_s: float, now_s: float) -> None:
-        """Uncounts a batch that is whole, and updates what a batch of its stream costs from its time."""
+    def estimate_batch_work_s(self, shape: StreamShape) -> float:
+        """Returns how long workers are busy with one batch, all their times added."""
+        return (self._streams[shape.name].task_work_s or _UNKNOWN_TASK_S) * shape.tasks
+
+    def finish_batch(self, slot: int, started_s: float, now_s: float, busy_s: float = 0.0) -> None:
+        """Uncounts a batch that is whole, and updates what a batch of its stream costs. `busy_s` of 0 is unknown."""
         stream = self._remove_batch(slot)
+        if busy_s > 0:
+            task_s = busy_s / stream.shape.tasks
+            known_work_s = stream.task_work_s or task_s
+            stream.task_work_s = known_work_s + _COST_SMOOTHING * (task_s - known_work_s)
         # Several batches are in production at a time. Only the time since the last one was finished is this batch's
         # own; the time since its start would count the same seconds for each of them.
         name, cost_s = stream.shape.name, now_s - max(started_s, self._last_done_s)

@@ -70,7 +70,7 @@ class Scheduler:
         self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
         self._workload = Workload(self._shapes.values(), limits)
         self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
-        self._virtual_time = 0.0
+        self._shares = fair_share.DecodeShares(limits.own_user)
         self._idle_since_s: float | None = None
         self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
         self._is_draining = False
@@ -147,14 +147,14 @@ class Scheduler:
                 return self._grant_credit(session, upto)
             case LeaseReleased():
                 return self._lease_manager.release_leases(event)
-            case BatchProduced(slot):
-                return self._finish_batch(slot, now_s)
+            case BatchProduced(slot, busy_s):
+                return self._finish_batch(slot, busy_s, now_s)
             case ProgressReported(session, taken):
                 if found := self._sessions.get(session):
                     found.record_progress(taken)
                 return []
             case Subscribed():
-                return self._admit_session(event)
+                return self._admit_session(event, now_s)
             case SessionLost(session):
                 return self._lease_manager.end_lost_session(session)
             case SessionClosed(session, kept):
@@ -179,7 +179,7 @@ class Scheduler:
 
     # --- sessions
 
-    def _admit_session(self, event: Subscribed) -> list[Action]:
+    def _admit_session(self, event: Subscribed, now_s: float) -> list[Action]:
         # The daemon has checked that the stream exists. It changes its own table of streams together with this one, in
         # one turn of its loop.
         shape = self._shapes[event.stream]
@@ -202,6 +202,7 @@ class Scheduler:
             event = move_start_to_live_sessions(event, self.sessions)
         session = ScheduledSession.from_subscription(event, shape, answer.credit, tuple(earlier.values()))
         self._sessions[session.id] = session
+        self._shares.forget_absent_users(self.sessions, now_s)
         for each in session.earlier_sessions:
             each.successor = session.id
         # A client must know of its session before the session's first batch arrives.
@@ -232,9 +233,9 @@ class Scheduler:
 
     # --- batches
 
-    def _finish_batch(self, slot: int, now_s: float) -> list[Action]:
+    def _finish_batch(self, slot: int, busy_s: float, now_s: float) -> list[Action]:
         entry = self._pool.mark_batch_whole(slot)
-        self._workload.finish_batch(slot, entry.started_s, now_s)
+        self._workload.finish_batch(slot, entry.started_s, now_s, busy_s)
         actions: list[Action] = []
         # An entry without its key holds a batch of a stream that was replaced while the batch was in production.
         if self._pool.entries.get(entry.key) is entry:
@@ -361,7 +362,7 @@ class Scheduler:
         chasing = fair_share.choose_sessions_to_catch_up(
             self.sessions, self._pool.entries, self._workload.batch_costs_s, now_s
         )
-        return fair_share.choose_batch(groups, chasing, self._workload.batch_costs_s, self._virtual_time)
+        return self._shares.choose_batch(groups, chasing, self._workload.batch_costs_s, now_s)
 
     def _start_batch(
         self, key: BatchKey, members: Sequence[ScheduledSession], now_s: float, *, modest: bool
@@ -378,7 +379,7 @@ class Scheduler:
         if entry is None:
             return None
         entry.started_s = now_s
-        self._virtual_time = fair_share.charge_tasks_to_sessions(members, self._virtual_time)
+        self._shares.charge_sessions(members, self._workload.estimate_batch_work_s(shape))
         self._workload.start_batch(shape, entry.slot)
         return ProduceBatch(key, entry.slot, shape.slot_bytes)
 

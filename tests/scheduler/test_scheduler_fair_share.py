@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from support.scheduler_driver import train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment
-from streamd.limits import CATCH_UP_S
+from streamd.limits import CATCH_UP_S, USER_CATCH_UP_BURST_S, USER_CATCH_UP_SHARE
 from streamd.scheduler.fair_share import (
-    charge_tasks_to_sessions,
-    choose_batch,
+    DecodeShares,
     choose_sessions_to_catch_up,
     find_wanted_batches,
     pair_followers_with_leaders,
@@ -19,6 +21,7 @@ from streamd.scheduler.session import ScheduledSession
 
 SHAPE = train(10_000)
 LARGE = train(10_000, name="large", tasks=4)
+OWN, OTHER, THIRD = 0, 1001, 1002
 
 
 def session(
@@ -30,10 +33,12 @@ def session(
     rank: int = 0,
     world: int = 1,
     large: bool = False,
+    user: int = OWN,
 ) -> ScheduledSession:
     shape = LARGE if large else SHAPE
     history = (Segment(0, at // world, rank, world),) if at else ()
     event = wish(number, shape.name, rank=rank, world=world, epochs=epochs, cursor=Cursor(epoch, history))
+    event = replace(event, user=user)
     made = ScheduledSession.from_subscription(event, shape, 4)
     made.upto = 4
     return made
@@ -91,24 +96,102 @@ def test_the_session_with_the_least_virtual_time_is_next() -> None:
     one.virtual_time, two.virtual_time = 7.0, 6.0
     groups = {key(5): [one], key(900): [two]}
 
-    assert choose_batch(groups, [], {}, 0.0) == (key(900), 0.0)
+    assert DecodeShares(OWN).choose_batch(groups, [], {}, 0.0) == (key(900), 0.0)
 
 
-def test_group_members_share_the_charge_and_larger_batches_cost_more() -> None:
-    one, two, three, large = session(1, 5), session(2, 5), session(3, 5), session(4, 5, large=True)
+def test_group_members_share_the_charge() -> None:
+    one, two, three, alone = session(1, 5), session(2, 5), session(3, 5), session(4, 5)
+    shares = DecodeShares(OWN)
 
-    assert charge_tasks_to_sessions([one, two, three], 10.0) == 10.0
-    charge_tasks_to_sessions([large], 10.0)
+    shares.charge_sessions([one, two, three], 6.0)
+    shares.charge_sessions([alone], 6.0)
 
-    assert one.virtual_time == two.virtual_time == three.virtual_time == pytest.approx(10 + 1 / 3)
-    assert large.virtual_time == 14.0
+    assert one.virtual_time == two.virtual_time == three.virtual_time == 2.0
+    assert alone.virtual_time == 6.0
 
 
-def test_the_scheduler_clock_never_runs_backwards() -> None:
-    late = session(1, 5)
+def test_a_session_that_slept_earns_no_claim() -> None:
+    awake, late = session(1, 900), session(2, 5)
+    shares = DecodeShares(OWN)
+    for _ in range(50):
+        shares.charge_sessions([awake], 1.0)
 
-    assert charge_tasks_to_sessions([late], 50.0) == 50.0
-    assert charge_tasks_to_sessions([late], 50.0) == 51.0
+    shares.charge_sessions([late], 1.0)
+
+    assert late.virtual_time == 50.0
+
+
+def serve(shares: DecodeShares, sessions: list[ScheduledSession], turns: int) -> Counter[int]:
+    """Returns how often each session was served, where each wants another batch and none shares one."""
+    served: Counter[int] = Counter()
+    for _ in range(turns):
+        wanted, _ = shares.choose_batch({key(each.id): [each] for each in sessions}, [], {}, 0.0)
+        shares.charge_sessions([each for each in sessions if each.id == wanted.index], 1.0)
+        served[wanted.index] += 1
+    return served
+
+
+def test_all_sessions_of_another_user_divide_the_share_of_one() -> None:
+    sessions = [session(1, 0), session(2, 0), *(session(10 + each, 0, user=OTHER) for each in range(20))]
+    sessions += [session(40, 0, user=THIRD)]
+
+    served = serve(DecodeShares(OWN), sessions, 400)
+
+    assert (served[1], served[2], served[40]) == (100, 100, 100)
+    assert {served[10 + each] for each in range(20)} == {5}
+
+
+def test_a_batch_that_is_expensive_costs_its_user_as_many_turns() -> None:
+    cheap, expensive = session(1, 5), session(2, 900, user=OTHER)
+    shares, served = DecodeShares(OWN), Counter[int]()
+    groups = {key(5): [cheap], key(900): [expensive]}
+
+    for _ in range(110):
+        wanted = shares.choose_batch(groups, [], {}, 0.0)[0]
+        shares.charge_sessions(groups[wanted], 10.0 if wanted == key(900) else 1.0)
+        served[wanted.index] += 1
+
+    assert served == {5: 100, 900: 10}
+
+
+def test_a_user_that_begins_anew_again_and_again_goes_first_for_a_part_of_the_time_only() -> None:
+    shares, leader = DecodeShares(OWN), session(1, 500)
+    first = 0
+    for turn in range(1000):
+        follower = session(2 + turn, 5, user=OTHER)
+        follower.virtual_time = 1e9
+        groups = {key(500): [leader], key(5): [follower]}
+        _, cost_s = shares.choose_batch(groups, [follower], {"train": 0.01}, turn * 0.01)
+        first += cost_s > 0
+        leader.catch_up_cost_s = 0.0  # its next epoch
+
+    assert first * 0.01 == pytest.approx(USER_CATCH_UP_BURST_S + 10.0 * USER_CATCH_UP_SHARE, rel=0.1)
+
+
+def test_a_user_draws_level_with_its_own_sessions_without_that_bound() -> None:
+    shares = DecodeShares(OWN)
+    leader, follower = session(1, 500, user=OTHER), session(2, 5, user=OTHER)
+    follower.virtual_time = 100.0
+    groups = {key(500): [leader], key(5): [follower]}
+
+    for _ in range(1000):
+        assert shares.choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
+
+
+def test_what_a_user_owes_outlasts_its_sessions() -> None:
+    shares, own = DecodeShares(OWN), session(1, 5)
+    guest = session(2, 900, user=OTHER)
+    shares.charge_sessions([guest], 7.0)
+    shares.forget_absent_users([own], now_s=0.0)
+    again = session(3, 900, user=OTHER)
+    groups = {key(5): [own], key(900): [again]}
+
+    assert shares.choose_batch(groups, [], {}, 0.0)[0] == key(5)
+    for _ in range(8):
+        shares.charge_sessions([own], 1.0)
+    shares.forget_absent_users([own], now_s=0.0)
+    shares.charge_sessions([again], 0.0)
+    assert again.virtual_time == 0.0
 
 
 def test_a_chaser_is_served_first_and_its_cost_returned() -> None:
@@ -116,27 +199,27 @@ def test_a_chaser_is_served_first_and_its_cost_returned() -> None:
     follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower]}
 
-    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
+    assert DecodeShares(OWN).choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
 
 
 def test_a_chaser_is_served_first_only_while_every_other_session_can_afford_it() -> None:
     leader, bystander, follower = session(1, 500), session(3, 7, large=True), session(2, 5)
     follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower], BatchKey("large", 0, 7): [bystander]}
-    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0)[0] == key(5)
+    assert DecodeShares(OWN).choose_batch(groups, [follower], {"train": 0.25}, 0.0)[0] == key(5)
 
     bystander.catch_up_cost_s = CATCH_UP_S - 0.1
 
-    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(500), 0.0)
+    assert DecodeShares(OWN).choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(500), 0.0)
 
 
 def test_the_chaser_furthest_behind_is_served_first() -> None:
     leader, near, far = session(1, 500), session(2, 400), session(3, 5)
     groups = {key(500): [leader], key(400): [near], key(5): [far]}
 
-    assert choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(5)
+    assert DecodeShares(OWN).choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(5)
     del groups[key(5)]
-    assert choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(400)
+    assert DecodeShares(OWN).choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(400)
 
 
 def test_all_sessions_outside_the_chosen_group_wait() -> None:

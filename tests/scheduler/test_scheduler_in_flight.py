@@ -111,3 +111,16 @@ def test_the_last_batch_of_a_removed_stream_is_no_longer_counted() -> None:
 
     assert len(work) == 0
     assert work.is_full
+
+
+def test_the_work_of_a_batch_follows_the_time_that_workers_spent() -> None:
+    work = load()
+    unknown_s = work.estimate_batch_work_s(SHAPE)
+    work.start_batch(SHAPE, 1)
+    work.finish_batch(1, 0.0, 1.0, busy_s=3.0)
+    assert work.estimate_batch_work_s(SHAPE) == pytest.approx(3.0)
+    work.start_batch(SHAPE, 1)
+    work.finish_batch(1, 1.0, 2.0, busy_s=5.0)
+
+    assert work.estimate_batch_work_s(SHAPE) == pytest.approx(3.2)
+    assert unknown_s == pytest.approx(0.01 * SHAPE.tasks)
