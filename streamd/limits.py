@@ -104,6 +104,7 @@ RESERVED_SESSION_PART: Final = 8  # ... or one part in so many, if that is less:
 # Of the event loop's time, for each user other than the daemon's own: frames beyond it stay unread for a while.
 LOOP_BURST_S: Final = 0.05  # all trainers of a user that subscribe at once; nobody notices a loop that is late by this
 LOOP_SHARE: Final = 0.15  # then this part of the time: six users that want all they can get leave a tenth to the owner
+QUESTION_WEIGHT: Final = 4.0  # of a frame that releases no batch: questions of one user take a part in 27 of the loop
 MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by the host, not by the frame
 # Of the event loop's time, for answers that are the same for all who ask, such as the status.
 ANSWER_SHARE: Final = 0.02  # a status of 256 trainers takes 3 ms: seven are made in a second
@@ -111,6 +112,10 @@ ANSWER_BURST_S: Final = 0.02  # before that share counts: people and scripts alw
 ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates are over seconds
 MAX_OPEN_EPOCHS: Final = 2 * MAX_CREDIT  # of a session, without receipts: it holds batches of half as many
 DIGEST_TURN_S: Final = 0.1  # of one user's digest before the next user's turn: a million samples take 70 ms
+# Of the time of the thread that computes digests, for each user other than the daemon's own. It shares the interpreter
+# with the event loop. The next epoch's digest is computed ahead, so that a trainer does not wait for its share.
+DIGEST_BURST_S: Final = 1.0  # fourteen million samples
+DIGEST_SHARE: Final = 0.05
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 46  # loop, ZeroMQ, log, state, door; a listing, a reload, and a slot on its way to a client

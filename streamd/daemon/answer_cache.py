@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamd.core.leaky_bucket import LeakyBucket
+from streamd.daemon.status_builder import QueryMessage
+from streamd.ipc.messages import AskMonitor, AskNames, AskStreams
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
 
 ReadClock = Callable[[], float]
@@ -29,10 +31,20 @@ class AnswerCache:
     def __init__(self, read_clock_s: ReadClock = time.monotonic, read_spent_s: ReadClock = time.thread_time) -> None:
         self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
         self._answers: dict[type, _KeptAnswer] = {}
-        self._lasting_answers: dict[type, bytes] = {}
+        self._streams_answer: bytes | None = None
         self._spent = LeakyBucket(ANSWER_SHARE, time_s=read_clock_s())  # seconds spent on answers
 
-    def get_or_make_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
+    def get_or_make_answer(self, question: QueryMessage, make_answer: Callable[[], bytes]) -> bytes:
+        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
+        if isinstance(question, (AskMonitor, AskNames)):
+            return make_answer()
+        if isinstance(question, AskStreams):
+            if self._streams_answer is None:
+                self._streams_answer = make_answer()
+            return self._streams_answer
+        return self._get_or_make_recent_answer(type(question), make_answer)
+
+    def _get_or_make_recent_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
         """Returns the answer to questions of this kind: a new one if time allows, else the one kept."""
         now_s, kept = self._read_clock_s(), self._answers.get(kind)
         is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
@@ -44,13 +56,6 @@ class AnswerCache:
         self._answers[kind] = _KeptAnswer(encoded, now_s)
         return encoded
 
-    def get_or_make_lasting_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
-        """Returns an answer that holds until `forget_lasting_answers` is called."""
-        encoded = self._lasting_answers.get(kind)
-        if encoded is None:
-            encoded = self._lasting_answers[kind] = make_answer()
-        return encoded
-
-    def forget_lasting_answers(self) -> None:
-        """Makes the lasting answers anew when they are next asked for."""
-        self._lasting_answers.clear()
+    def forget_streams_answer(self) -> None:
+        """Makes the answer to AskStreams anew when it is next asked for. Until then it holds."""
+        self._streams_answer = None

@@ -17,12 +17,12 @@ from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.loop_shares import LoopShares
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.time_shares import TimeShares
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
 from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
@@ -49,6 +49,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
+from streamd.limits import LOOP_BURST_S, LOOP_SHARE
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -120,7 +121,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
         self._is_draining = False
-        self._loop_shares = LoopShares(OWN_USER)
+        self._loop_shares = TimeShares(OWN_USER, LOOP_SHARE, LOOP_BURST_S)
         self.descriptor_server = self._build_descriptor_server(allowance.max_lifeline_connections)
         self._session_manager = SessionManager(
             streams,
@@ -178,8 +179,8 @@ class Dispatcher:
 
     # --- events
 
-    def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> None:
-        """Handles one frame of a client. `user` is the uid of its process."""
+    def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> bool:
+        """Handles one frame of a client, and returns whether it released batches. `user` is the uid of its process."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
@@ -187,34 +188,27 @@ class Dispatcher:
             log.warning("wire.malformed", str(error))
             if isinstance(error, OtherVersionError):  # the frame around the refusal names our version
                 self._send_without_session(identity, Refused("usage", str(error)))
-            return
+            return False
         match message:
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 connection = self._connections.find_by_identity(identity)
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
+                    leases, released = connection.lease_count, isinstance(message, Progress) and bool(message.released)
                     self._handle_session_message(connection, message)
-                else:
-                    self._reply_no_session(identity, header, message)
+                    return released and connection.lease_count < leases
+                self._reply_no_session(identity, header, message)
             case Subscribe():
                 self._handle_subscribe(identity, message, user)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                self._router.send_frame(
-                    identity, build_frame(FrameHeader(self._boot, 0, 0), self._encode_answer(message))
-                )
+                answer = self._answers.get_or_make_answer(message, lambda: self._encode_answer(message))
+                self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), answer))
+        return False
 
     def _encode_answer(self, question: QueryMessage) -> bytes:
-        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
-
-        def make_answer() -> bytes:
-            count, is_draining = len(self._connections), self._is_draining
-            answer = self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
-            return encode_message(answer)
-
-        if isinstance(question, (AskMonitor, AskNames)):
-            return make_answer()
-        if isinstance(question, AskStreams):
-            return self._answers.get_or_make_lasting_answer(AskStreams, make_answer)
-        return self._answers.get_or_make_answer(type(question), make_answer)
+        count, is_draining = len(self._connections), self._is_draining
+        return encode_message(
+            self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
+        )
 
     def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
         """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
@@ -395,14 +389,14 @@ class Dispatcher:
             del self._streams[name]
         else:
             self._streams[name] = stream
-        self._answers.forget_lasting_answers()
+        self._answers.forget_streams_answer()
         self._handle_scheduler_events(StreamChanged(name, stream.stream_shape if stream else None, reason))
         self._status_builder.on_stream_changed(name)
 
     def replace_stream_keeping_sessions(self, stream: ServedStream) -> None:
         """Replaces a stream by one that trainers cannot tell from it. Its sessions continue."""
         self._streams[stream.spec.name] = stream
-        self._answers.forget_lasting_answers()
+        self._answers.forget_streams_answer()
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved; the status reports it."""

@@ -32,6 +32,7 @@ from streamd.limits import (
     GATE_SOUND_S,
     GATE_START_S,
     MAX_GATES,
+    QUESTION_WEIGHT,
 )
 
 _IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from the own ones: a mark, the gate's number
@@ -42,8 +43,9 @@ _NAME_BYTES: Final = 16  # of the secret name of a gate's folder
 class GateListener(Protocol):
     """Receives what the gates pass on. All calls come on the event loop."""
 
-    def handle_frame(self, identity: bytes, data: bytes, user: int) -> None:
-        """Handles one frame of a client of `user`."""
+    def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
+        """Handles one frame of a client of `user`, and returns whether it released batches."""
+        ...
 
     def charge_user(self, user: int, took_s: float) -> float:
         """Charges a user for processor time, and returns for how many seconds its next frames must wait."""
@@ -243,8 +245,7 @@ class GateKeeper:
             return
         match kind:
             case RecordKind.FRAME:
-                identity, frame = split_client_frame(body)
-                listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user)
+                self._handle_frame(gate, listener, *split_client_frame(body))
             case RecordKind.UNREACHABLE:
                 listener.on_client_unreachable(_IDENTITY.pack(_MARK, gate.number) + body)
             case RecordKind.READY:
@@ -254,6 +255,13 @@ class GateKeeper:
                 log.warning("session.refused", f"the gate of user {gate.user}: {json.loads(body)}", user=gate.user)
             case _:
                 pass
+
+    @staticmethod
+    def _handle_frame(gate: _UserGate, listener: GateListener, identity: bytes, frame: bytes) -> None:
+        """Hands a frame over. One that releases no batch costs its user more than its time, which is charged later."""
+        began_s = time.thread_time()
+        if not listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user):
+            listener.charge_user(gate.user, (QUESTION_WEIGHT - 1) * (time.thread_time() - began_s))
 
     def _adopt_lifeline(self, gate: _UserGate, connection: socket.socket, secret: bytes) -> None:
         if self._listener is not None and gate.process is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamd.core.spec import Cursor
 from streamd.daemon.batch_sender import BatchSender
-from streamd.daemon.sessions import Connection
+from streamd.daemon.sessions import OWN_USER, Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.expected_digests import ExpectedDigests
 from streamd.daemon.streams.served_stream import count_dropped_samples
@@ -32,7 +32,7 @@ class ReceiptSender:
         send_receipt: Callable[[Connection, ReceiptDue], None],
         on_overrun: Callable[[int], None],
     ) -> None:
-        self._expected_digests = ExpectedDigests()
+        self._expected_digests = ExpectedDigests(OWN_USER)
         self._batch_sender = batch_sender
         self._status_builder = status_builder
         self._spawn = spawn

@@ -8,9 +8,9 @@ import pytest
 from support.dispatcher_rig import WISH, dispatching
 
 from streamd.daemon.answer_cache import AnswerCache
-from streamd.daemon.status_builder import QueryResponder, StatusBuilder
+from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.messages import AskStats, AskStatus, AskStreams, StatusNow, Streams
+from streamd.ipc.messages import AskNames, AskStats, AskStatus, AskStreams, StatusNow, Streams
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
 
 
@@ -31,8 +31,8 @@ class Maker:
         self.made += 1
         return b"%d" % self.made
 
-    def ask(self, kind: type = AskStatus) -> bytes:
-        return self.cache.get_or_make_answer(kind, self.make)
+    def ask(self, question: QueryMessage = AskStatus()) -> bytes:  # noqa: B008 - a frozen value
+        return self.cache.get_or_make_answer(question, self.make)
 
 
 def test_seldom_questions_always_get_a_new_answer() -> None:
@@ -62,7 +62,7 @@ def test_no_answer_is_older_than_its_bound_however_dear_it_is() -> None:
 
 def test_a_question_of_another_kind_gets_its_own_answer_when_time_is_short() -> None:
     maker = Maker(10.0)
-    assert [maker.ask(AskStatus), maker.ask(AskStats), maker.ask(AskStatus), maker.ask(AskStats)] == [
+    assert [maker.ask(each()) for each in (AskStatus, AskStats, AskStatus, AskStats)] == [
         b"1",
         b"2",
         b"1",
@@ -70,11 +70,16 @@ def test_a_question_of_another_kind_gets_its_own_answer_when_time_is_short() -> 
     ]
 
 
-def test_a_lasting_answer_is_made_once_until_it_is_forgotten() -> None:
+def test_the_list_of_streams_is_made_once_until_it_is_forgotten() -> None:
     maker = Maker(0.0)
-    assert [maker.cache.get_or_make_lasting_answer(AskStreams, maker.make) for _ in range(3)] == [b"1"] * 3
-    maker.cache.forget_lasting_answers()
-    assert maker.cache.get_or_make_lasting_answer(AskStreams, maker.make) == b"2"
+    assert [maker.ask(AskStreams()) for _ in range(3)] == [b"1"] * 3
+    maker.cache.forget_streams_answer()
+    assert maker.ask(AskStreams()) == b"2"
+
+
+def test_a_question_with_facts_gets_an_answer_of_its_own() -> None:
+    maker = Maker(10.0)
+    assert [maker.ask(AskNames("train", (1,))), maker.ask(AskNames("train", (2,)))] == [b"1", b"2"]
 
 
 async def test_hundreds_of_status_questions_make_few_answers(

@@ -8,7 +8,7 @@ from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Goodbye, Progress
+from streamd.ipc.messages import BatchReady, Goodbye, Ping, Progress
 from streamd.limits import MAX_SLOTS
 
 
@@ -61,6 +61,18 @@ async def test_batches_can_be_released_once_and_no_more(stream: ServedStream) ->
         assert held(rig) == 1
         rig.send(b"me", Progress(2, (1,), 2, 0), header)
         assert held(rig) == 0
+
+
+async def test_only_a_report_that_releases_batches_counts_as_one(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        header = subscribe_and_read(rig, 2)
+        assert not rig.send(b"me", Progress(9, (0, 1, 2), 2, 0), header), "more than it holds"
+        assert not rig.send(b"me", Progress(2, (), 1, 0), header)
+        assert not rig.send(b"other", Progress(2, (0,), 1, 0), header), "not its session"
+        assert rig.send(b"me", Progress(2, (0,), 1, 0), header)
+        assert rig.send(b"me", Progress(2, (1,), 2, 0), header)
+        assert not rig.send(b"me", Progress(2, (1,), 2, 0), header), "it holds none any more"
+        assert not rig.send(b"me", Ping(), header)
 
 
 async def test_a_lifelines_report_of_nothing_new_never_reaches_the_scheduler(

@@ -36,15 +36,18 @@ class Listener:
     def __init__(self) -> None:
         self.frames: list[tuple[bytes, bytes, int]] = []
         self.lifelines: list[bytes] = []
-        self.charged_s = 0.0
+        self.charges, self.charged_s = 0, 0.0
+        self.released_batches = False  # by each frame
         self.unreachable: list[bytes] = []
         self.ended: list[bytes] = []
 
-    def handle_frame(self, identity: bytes, data: bytes, user: int) -> None:
+    def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
         self.frames.append((identity, data, user))
+        return self.released_batches
 
     def charge_user(self, user: int, took_s: float) -> float:
         assert user == MEMBER
+        self.charges += 1
         self.charged_s += took_s
         return 0.0
 
@@ -123,6 +126,20 @@ async def dealing(path: Path) -> AsyncIterator[zmq.Socket[bytes]]:
 async def test_without_a_knock_no_process_runs(folder: Path) -> None:
     async with kept(folder) as rig:
         assert rig.keeper.list_pids() == []
+
+
+@pytest.mark.parametrize(("releases", "charges"), [(True, 1), (False, 2)])
+async def test_a_frame_that_releases_no_batch_is_charged_beyond_its_time(
+    folder: Path, releases: bool, charges: int
+) -> None:
+    async with kept(folder) as rig:
+        rig.listener.released_batches = releases
+        path = await rig.knock_until_referred()
+        async with dealing(path) as dealer:
+            before = rig.listener.charges
+            dealer.send(b"a frame")
+            await wait_for_condition(lambda: rig.listener.frames, "the frame has passed")
+            assert rig.listener.charges - before == charges
 
 
 async def test_frames_of_a_member_pass_its_gate_in_both_directions(folder: Path) -> None:

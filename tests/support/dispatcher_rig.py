@@ -90,8 +90,9 @@ class DispatcherRig:
         self.tasks.append(asyncio.ensure_future(coroutine))
         return self.tasks[-1]
 
-    def send(self, identity: bytes, message: ClientMessage, header: FrameHeader = EMPTY_HEADER, **options: Any) -> None:
-        self.dispatcher.handle_frame(identity, encode_frame(header, message), **options)
+    def send(self, identity: bytes, message: ClientMessage, header: FrameHeader = EMPTY_HEADER, **options: Any) -> bool:
+        """Returns whether the frame released batches."""
+        return self.dispatcher.handle_frame(identity, encode_frame(header, message), **options)
 
     def ask(self, identity: bytes, message: ClientMessage, **options: Any) -> DaemonMessage:
         """Sends a message without a session, and returns the last answer."""

@@ -82,29 +82,39 @@ class DigestTurns:
         if len(queue) > _AHEAD_PER_USER and not (oldest := queue.popleft()).waiters:
             self.remove_job(oldest)
 
-    def take_next(self) -> DigestJob | None:
-        """Returns the job of the user whose turn it is; None if there is none.
+    @property
+    def users(self) -> set[int]:
+        """The users that have jobs."""
+        return self._queues.keys() | self._ahead.keys()
+
+    def take_next(self, is_paused: Callable[[int], bool] = lambda _user: False) -> DigestJob | None:
+        """Returns the job of the user whose turn it is; None if there is none. Users that are paused have no turn.
 
         It stays in the turns until `remove_job`. Requests that are not wanted any more are dropped here.
         """
-        return self._take_from(self._queues, is_awaited=True) or self._take_from(self._ahead, is_awaited=False)
+        for queues, is_awaited in ((self._queues, True), (self._ahead, False)):
+            for user in [user for user in queues if not is_paused(user)]:
+                if job := self._take_from(queues, user, is_awaited=is_awaited):
+                    return job
+        return None
 
-    def _take_from(self, queues: OrderedDict[int, deque[DigestJob]], *, is_awaited: bool) -> DigestJob | None:
-        while queues:
-            user, queue = next(iter(queues.items()))
-            queues.move_to_end(user)
-            while queue:
-                job = queue.popleft()
-                # A job is here no more if it is done, and in another queue if a trainer has begun to wait for it.
-                if self._jobs.get(job.key) is not job or bool(job.waiters) != is_awaited:
-                    continue
-                if is_awaited and not job.is_wanted():
-                    self.remove_job(job)
-                    job.settle_waiters(lambda waiter: waiter.settle(None))
-                    continue
-                queue.append(job)  # behind the user's others, so that a short one does not wait for a long one
-                return job
-            del queues[user]
+    def _take_from(
+        self, queues: OrderedDict[int, deque[DigestJob]], user: int, *, is_awaited: bool
+    ) -> DigestJob | None:
+        queue = queues[user]
+        queues.move_to_end(user)
+        while queue:
+            job = queue.popleft()
+            # A job is here no more if it is done, and in another queue if a trainer has begun to wait for it.
+            if self._jobs.get(job.key) is not job or bool(job.waiters) != is_awaited:
+                continue
+            if is_awaited and not job.is_wanted():
+                self.remove_job(job)
+                job.settle_waiters(lambda waiter: waiter.settle(None))
+                continue
+            queue.append(job)  # behind the user's others, so that a short one does not wait for a long one
+            return job
+        del queues[user]
         return None
 
     def remove_job(self, job: DigestJob) -> None:

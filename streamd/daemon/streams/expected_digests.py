@@ -15,7 +15,8 @@ from streamd.core.spec import Cursor
 from streamd.daemon.slow_lookup import ask_in_thread
 from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.limits import DIGEST_TURN_S
+from streamd.daemon.time_shares import TimeShares
+from streamd.limits import DIGEST_BURST_S, DIGEST_SHARE, DIGEST_TURN_S
 
 _MAX_KEPT_DIGESTS: Final = 32  # of one user
 _MAX_KEPT_USERS: Final = 16
@@ -44,13 +45,16 @@ class _TrainerWait:
 class ExpectedDigests:
     """Expected digests, by the order id and the cursor that determine them. Used by the event loop's thread alone.
 
-    Streams are not keyed by name, since a reload may give a name to another stream.
+    Streams are not keyed by name, since a reload may give a name to another stream. Users other than `own_user` have a
+    share of the time, and their digests wait while it is spent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_user: int) -> None:
         self._digests = _KeptDigests()
         self._turns = DigestTurns()
+        self._shares = TimeShares(own_user, DIGEST_SHARE, DIGEST_BURST_S, most_charge_s=2 * DIGEST_TURN_S)
         self._is_computing = False
+        self._next_turn: asyncio.TimerHandle | None = None
 
     async def compute_digest(
         self, stream: ServedStream, cursor: Cursor, *, user: int = 0, is_wanted: Callable[[], bool] = lambda: True
@@ -82,18 +86,28 @@ class ExpectedDigests:
     # on the loop again. So no pool is filled that something else needs, and the loop shares the processor with one.
 
     def _begin_turn(self) -> None:
-        job = None if self._is_computing else self._turns.take_next()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        if self._is_computing:
+            return
+        now_s = time.monotonic()
+        job = self._turns.take_next(lambda user: self._shares.get_pause_s(user, now_s) > 0)
         if job is not None:
             self._is_computing = True
             turn = ask_in_thread(partial(_compute_for_one_turn, job), "digests")
             turn.add_done_callback(partial(self._end_turn, job))
+        elif users := self._turns.users:
+            pause_s = min(self._shares.get_pause_s(user, now_s) for user in users)
+            self._next_turn = asyncio.get_running_loop().call_later(pause_s, self._begin_turn)
 
-    def _end_turn(self, job: DigestJob, turn: asyncio.Future[str | None]) -> None:
+    def _end_turn(self, job: DigestJob, turn: asyncio.Future[tuple[str | None, float]]) -> None:
         self._is_computing = False
         if turn.cancelled():
             return
         error = turn.exception()
-        digest = None if error is not None else turn.result()
+        digest, took_s = (None, 0.0) if error is not None else turn.result()
+        self._shares.charge(job.user, took_s, time.monotonic())
         if error is not None or digest is not None:
             self._turns.remove_job(job)
         if error is not None:
@@ -132,16 +146,16 @@ def _build_job(user: int, stream: ServedStream, cursor: Cursor) -> DigestJob:
     return DigestJob(user, (stream.spec.order_id, cursor), lambda: _sum_lanes_of_groups(stream, cursor))
 
 
-def _compute_for_one_turn(job: DigestJob) -> str | None:
-    """Continues a digest for DIGEST_TURN_S; returns it, or None if it takes another turn."""
+def _compute_for_one_turn(job: DigestJob) -> tuple[str | None, float]:
+    """Continues a digest for DIGEST_TURN_S. Returns it, or None if it takes another turn, and the processor time."""
     if job.groups is None:
         job.groups = job.start_groups()
-    end_s = time.monotonic() + DIGEST_TURN_S
+    began_s, end_s = time.thread_time(), time.monotonic() + DIGEST_TURN_S
     for lanes in job.groups:
         job.lanes = add_digest_lanes(job.lanes, lanes)
         if time.monotonic() >= end_s:
-            return None
-    return format_digest(job.lanes)
+            return None, time.thread_time() - began_s
+    return format_digest(job.lanes), time.thread_time() - began_s
 
 
 def _sum_lanes_of_groups(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
