@@ -202,4 +202,5 @@ CATCH_UP_S: Final = 10.0  # the most that a leader may lose in an epoch so that 
 # not put a user first for ever.
 USER_CATCH_UP_SHARE: Final = 0.1
 USER_CATCH_UP_BURST_S: Final = 0.5
+KEEP_STEPS: Final = 256  # a cheaper batch is kept for trainers no further behind: its slot serves the next one
 KEEP_COST_S: Final = 0.01  # a batch that costs this much gets a fresh slot and is kept for trainers that start late

@@ -63,7 +63,10 @@ class GateListener(Protocol):
 
 @dataclass(slots=True)
 class _UserGate:
-    """The gate of a user, and when it may be started again after its end. Each start has a number of its own."""
+    """The gate of a user, and when it may be started again after its end. Each start has a number of its own.
+
+    `frames` are those of the current turn of its link, and `questions` those among them that released no batch.
+    """
 
     user: int
     number: int = 0
@@ -72,6 +75,8 @@ class _UserGate:
     is_ready: bool = False
     pause_s: float = 0.0
     next_start_s: float = 0.0
+    frames: int = 0
+    questions: int = 0
 
 
 class GateKeeper:
@@ -195,7 +200,7 @@ class GateKeeper:
             gate.process = GateProcess(
                 lambda kind, body: self._handle_gate_record(gate, kind, body),
                 lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
-                lambda took_s: self._listener.charge_user(user, took_s) if self._listener is not None else 0.0,
+                lambda took_s: self._charge_turn(gate, took_s),
             )
             self._spawn(self._run_gate(gate, gate.process))
         elif gate.process is None or gate.is_ready:
@@ -245,7 +250,10 @@ class GateKeeper:
             return
         match kind:
             case RecordKind.FRAME:
-                self._handle_frame(gate, listener, *split_client_frame(body))
+                identity, frame = split_client_frame(body)
+                gate.frames += 1
+                if not listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user):
+                    gate.questions += 1
             case RecordKind.UNREACHABLE:
                 listener.on_client_unreachable(_IDENTITY.pack(_MARK, gate.number) + body)
             case RecordKind.READY:
@@ -256,12 +264,12 @@ class GateKeeper:
             case _:
                 pass
 
-    @staticmethod
-    def _handle_frame(gate: _UserGate, listener: GateListener, identity: bytes, frame: bytes) -> None:
-        """Hands a frame over. One that releases no batch costs its user more than its time, which is charged later."""
-        began_s = time.thread_time()
-        if not listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user):
-            listener.charge_user(gate.user, (QUESTION_WEIGHT - 1) * (time.thread_time() - began_s))
+    def _charge_turn(self, gate: _UserGate, took_s: float) -> float:
+        """Charges a user for a turn of its link, and returns for how long its next frames must wait."""
+        frames, questions = gate.frames, gate.questions
+        gate.frames = gate.questions = 0
+        weight = 1 + (QUESTION_WEIGHT - 1) * questions / frames if frames else 1.0
+        return self._listener.charge_user(gate.user, weight * took_s) if self._listener is not None else 0.0
 
     def _adopt_lifeline(self, gate: _UserGate, connection: socket.socket, secret: bytes) -> None:
         if self._listener is not None and gate.process is not None:

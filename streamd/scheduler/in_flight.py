@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamShape
-from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, TASKS_AHEAD_PER_WORKER
 from streamd.scheduler.admission import (
     SchedulerLimits,
     compute_batches_ahead,
@@ -117,6 +117,14 @@ class Workload:
     def estimate_batch_work_s(self, shape: StreamShape) -> float:
         """Returns how long workers are busy with one batch, all their times added."""
         return (self._streams[shape.name].task_work_s or _UNKNOWN_TASK_S) * shape.tasks
+
+    def is_expensive(self, stream: str) -> bool:
+        """Whether a batch of a stream costs so much that it is kept for sessions that want it later."""
+        cost_s, known = self.batch_costs_s.get(stream, 0.0), self._streams.get(stream)
+        if known is not None and known.task_work_s:
+            # Where the daemon itself is short of time, batches are finished late, and cost the workers no more.
+            cost_s = min(cost_s, known.task_work_s * known.shape.tasks / self._limits.workers)
+        return cost_s >= KEEP_COST_S
 
     def finish_batch(self, slot: int, started_s: float, now_s: float, busy_s: float = 0.0) -> None:
         """Uncounts a batch that is whole, and updates what a batch of its stream costs. `busy_s` of 0 is unknown."""

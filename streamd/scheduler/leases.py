@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamd.core.spec import BatchKey
-from streamd.limits import KEEP_COST_S, MIN_CREDIT
+from streamd.limits import KEEP_STEPS, MIN_CREDIT
 from streamd.scheduler.actions import Action, SendBatch, SendReceipt, SetCredit
 from streamd.scheduler.admission import SchedulerLimits, compute_grown_credits
 from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
@@ -167,17 +167,23 @@ class LeaseManager:
             self._pool.discard_batch(entry)
 
     def _is_worth_caching(self, key: BatchKey) -> bool:
-        """Whether a session wants a batch, or a later one may.
+        """Whether a session wants a batch soon, or a later one may."""
+        if self._is_kept_for_later(key.stream):
+            return True
+        return any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.values())
 
-        Where a batch costs KEEP_COST_S or more, batches behind all cursors stay too, for a session that starts late or
-        returns, until their memory is needed.
+    def _is_kept_for_later(self, stream: str) -> bool:
+        """Whether batches behind all cursors stay too, for a session that starts late or returns.
+
+        They stay where they are expensive, until their memory is needed.
         """
-        dear = self._workload.batch_costs_s.get(key.stream, 0.0) >= KEEP_COST_S
-        return any(
-            each.wants_batch(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values()
+        return self._workload.is_expensive(stream) and any(
+            each.shape.name == stream for each in self._sessions.values()
         )
 
     def cache_or_discard_stream_batches(self, stream: str) -> None:
         """Decides again about every batch of a stream, after one of its sessions has ended."""
+        if self._is_kept_for_later(stream):
+            return  # all that is cached stays, and there may be thousands
         for entry in self._pool.entries_of_stream(stream):
             self.cache_or_discard_batch(entry)

@@ -174,9 +174,10 @@ class ScheduledSession:
             else None
         )
 
-    def wants_batch(self, key: BatchKey) -> bool:
-        """Whether `key` is a batch that this session is still to be sent."""
-        return self.count_steps_until_batch(key) is not None
+    def wants_batch(self, key: BatchKey, within: int) -> bool:
+        """Whether `key` is a batch that this session is still to be sent, less than `within` steps from now."""
+        steps = self.count_steps_until_batch(key)
+        return steps is not None and steps < within
 
 
 def clamp_wanted_credit(event: Subscribed) -> int:

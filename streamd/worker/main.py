@@ -54,7 +54,7 @@ from streamd.worker.transforms import UnfitTransformError
 
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16
-_NICENESS: Final = 1  # trainers on the same host come first
+NICENESS: Final = 1  # trainers on the same host come first
 _STDOUT, _STDERR = 1, 2
 _read_in_thread = aiofiles.os.wrap(StreamReader.read_files_ahead)
 _open_in_thread = aiofiles.os.wrap(open_reader)  # in a thread: a mount that hangs must not keep other streams waiting
@@ -327,7 +327,7 @@ def apply_worker_limits() -> None:
     Lower priority, bounded memory, first choice of the kernel's out-of-memory killer, no core dumps, and signals that
     are meant for the daemon ignored.
     """
-    os.nice(_NICENESS)
+    os.nice(NICENESS)
     raise_oom_score()
     resource.setrlimit(resource.RLIMIT_DATA, (WORKER_DATA_BYTES, WORKER_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

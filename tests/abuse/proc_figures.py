@@ -51,10 +51,10 @@ def count_cpu_s(pid: int) -> float:
     return sum(map(int, fields[_TIMES])) / _TICKS_PER_S
 
 
-def find_gates(pid: int) -> list[int]:
-    """Returns the daemon's children that serve other users."""
+def find_children(pid: int, role: str) -> list[int]:
+    """Returns the daemon's children that run a part of streamd: `gate`, which is the door too, or `worker`."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if "streamd.gate" in _read_command(int(child))]
+    return [int(child) for child in children if f"streamd.{role}" in _read_command(int(child))]
 
 
 def _read_command(pid: int) -> str:

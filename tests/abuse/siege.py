@@ -28,19 +28,21 @@ from typing import Any, Final, Self
 
 from logged import LoggedTrainer, running
 from oracle import Truth
-from proc_figures import count_cpu_s, find_gates, read_rss_bytes, read_slot_bytes
+from proc_figures import count_cpu_s, find_children, read_rss_bytes, read_slot_bytes
 from scene import FULL
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
 
 from streamd.limits import MIB
+from streamd.worker.main import NICENESS
 
 ATTACKS: Final = Path(__file__).with_name("attacks")
 LIMIT_S: Final = 60.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
-PHASE_S: Final = 2.0 if FULL else 0.0  # the least time over which a rate is taken
+PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is taken
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
-ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
+ROUNDS: Final = 5 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
+_LOOKS: Final = 5
 _ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
 _UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed| data\.away")
@@ -135,11 +137,21 @@ class Attacker:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time of an attack: batches that the trainers took in a second, and the processor time that it took in one."""
+    """A time of an attack, in shares of a second: what the trainers took, and the processor time that it took.
+
+    `rate` counts batches of all trainers and `distinct_rate` each of them once. `share` is the processor time of the
+    attackers and their gates, and `workers_share` that of all workers.
+    """
 
     rate: float
+    distinct_rate: float
     longest_wait_s: float
     share: float
+    workers_share: float
+
+    def count_decode_s(self) -> float:
+        """Returns the workers' time for one batch."""
+        return self.workers_share / self.distinct_rate
 
 
 class Siege:
@@ -181,8 +193,17 @@ class Siege:
         """Takes the daemon's measure. Raises AssertionError if it has ended."""
         status = self.daemon.process.poll()
         assert status is None, f"the daemon ended with status {status}: {self.daemon.read_log()[-1500:]}"
-        self._most_shared_bytes = max(self._most_shared_bytes, read_slot_bytes([self.pid, *self._attacker_pids]))
+        self._most_shared_bytes = max(self._most_shared_bytes, self._read_shared_bytes())
         self._rss_growth_bytes = max(self._rss_growth_bytes, read_rss_bytes(self.pid, "RssAnon") - self._rss_bytes)
+
+    def _read_shared_bytes(self) -> int:
+        # Slots are looked at one after the other. One that was made since another was looked at and dropped counts too
+        # much, but not again and again.
+        for _ in range(_LOOKS):
+            shared_bytes = read_slot_bytes([self.pid, *self._attacker_pids])
+            if shared_bytes <= self._memory_bytes:
+                break
+        return shared_bytes
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Waits for a condition, with an eye on the daemon."""
@@ -194,20 +215,39 @@ class Siege:
         wait_until(holds, what, LIMIT_S)
 
     def withstand(
-        self, name: str, *, attackers: int = 1, rounds: int = 20, user: User = ATTACKER, is_joined: bool = False
+        self,
+        name: str,
+        *,
+        attackers: int = 1,
+        rounds: int = 20,
+        user: User = ATTACKER,
+        is_joined: bool = False,
+        is_reading: bool = False,
     ) -> None:
         """Attacks, until every attacker has made its rounds and every trainer its steps; in full several times.
 
-        `is_joined`: a newcomer of another user comes in the midst of it and reads an epoch.
+        `is_joined`: a newcomer of another user comes in the midst of it and reads an epoch. `is_reading`: the attackers
+        have batches decoded, as every member may; the busy loop then takes as much more as the workers spent on that.
         """
+        decode_s = self._run_phase([], 0).count_decode_s() if FULL and is_reading else 0.0
         for _ in range(ROUNDS):
             started = [self.start_attacker(name, user) for _ in range(attackers)]
             attack = self._run_phase(started, rounds, self._admit_newcomer if is_joined else lambda: None)
             self._waits_s.append(attack.longest_wait_s)
             if FULL:
-                cores = math.ceil(attack.share)
-                burners = [self.start_attacker("burn", user, f"{attack.share / cores}") for _ in range(cores)]
+                burners = self._start_burners(attack.share, user)
+                if is_reading:
+                    read_share = max(0.0, attack.workers_share - decode_s * attack.distinct_rate)
+                    burners += self._start_burners(read_share, user, niceness=NICENESS)
                 self._ratios.append(attack.rate / self._run_phase(burners, 1).rate)
+
+    def _start_burners(self, share: float, user: User, niceness: int = 0) -> list[Attacker]:
+        """Starts busy loops that take a share of a processor, or of several, with the priority of workers or users."""
+        cores = math.ceil(share)
+        started = [self.start_attacker("burn", user, f"{share / cores}") for _ in range(cores)]
+        for each in started:
+            os.setpriority(os.PRIO_PROCESS, each.process.pid, niceness)
+        return started
 
     def start_attacker(self, name: str, user: User = ATTACKER, *options: str) -> Attacker:
         """Starts an attacker, which the caller ends."""
@@ -219,7 +259,7 @@ class Siege:
 
     def _run_phase(self, attackers: Sequence[Attacker], rounds: int, act: Callable[[], None] = lambda: None) -> Phase:
         first = [each.look() for each in self.trainers]
-        gates_s, begin_s = self._count_gates_s(), time.monotonic()
+        gates_s, workers_s, begin_s = self._count_cpu_s("gate"), self._count_cpu_s("worker"), time.monotonic()
         try:
             self.wait(
                 lambda: all(
@@ -230,23 +270,27 @@ class Siege:
                 "the attackers have made their rounds, and the trainers their steps",
             )
             act()
-            spent_s = sum(count_cpu_s(each.process.pid) for each in attackers) + self._count_gates_s() - gates_s
+            spent_s = sum(count_cpu_s(each.process.pid) for each in attackers) + self._count_cpu_s("gate") - gates_s
+            workers_s = max(0.0, self._count_cpu_s("worker") - workers_s)
         finally:
             for each in attackers:
                 each.kill()
         for each in attackers:
             self.counts.update(each.counts)
-        times_s = [
-            [step.ns / 1e9 for step in each.steps[at - 1 :]] for each, at in zip(self.trainers, first, strict=True)
-        ]
+        taken = [each.steps[at - 1 :] for each, at in zip(self.trainers, first, strict=True)]
+        times_s = [[step.ns / 1e9 for step in steps] for steps in taken]
+        took_s = time.monotonic() - begin_s
         return Phase(
             sum((len(each) - 1) / (each[-1] - each[0]) for each in times_s),
+            len({(step.epoch, step.index) for steps in taken for step in steps}) / took_s,
             max(after - before for each in times_s for before, after in itertools.pairwise(each)),
-            spent_s / (time.monotonic() - begin_s),
+            spent_s / took_s,
+            workers_s / took_s,
         )
 
-    def _count_gates_s(self) -> float:
-        return sum(count_cpu_s(pid) for pid in find_gates(self.pid))
+    def _count_cpu_s(self, role: str) -> float:
+        """Returns the processor time of the daemon's children of a kind."""
+        return sum(count_cpu_s(pid) for pid in find_children(self.pid, role))
 
     def _admit_newcomer(self) -> None:
         newcomer = self.build_trainer(NEWCOMER, f"newcomer-{next(self._numbers)}", epochs=1, until_told=False)

@@ -12,14 +12,14 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.mark.abuse("2c", "names and status asked for, and no answer read")
 def test_answers_that_nobody_reads_take_no_memory(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("ignore_answers", rounds=times(20, 5))
+        siege.withstand("ignore_answers", rounds=times(4, 2))
         siege.end(record_property)
 
 
 @pytest.mark.abuse("3b", "questions of all kinds, as fast as two clients can ask them")
 def test_a_flood_of_questions_costs_the_attacker(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("flood_questions", attackers=2, rounds=times(50, 5))
+        siege.withstand("flood_questions", attackers=2, rounds=times(8, 2))
         siege.end(record_property)
 
 
@@ -30,10 +30,10 @@ def test_wrong_questions_are_answered_with_refusals(record_property: Record) -> 
         siege.end(record_property)
 
 
-@pytest.mark.abuse("33", "random, damaged, deep, empty and pickled frames: a million in full, thousands in small")
+@pytest.mark.abuse("33", "random, damaged, deep, empty and pickled frames, 150,000 in each round")
 def test_random_frames_end_nothing(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("send_nonsense", rounds=times(670, 20))
+        siege.withstand("send_nonsense", rounds=times(100, 20))
         siege.end(record_property)
 
 
@@ -47,7 +47,7 @@ def test_long_frames_cost_only_their_connection(record_property: Record) -> None
 @pytest.mark.abuse("47", "frames of every other version")
 def test_other_versions_are_refused_by_name(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("speak_other_versions", rounds=times(40, 5))
+        siege.withstand("speak_other_versions", rounds=times(10, 3))
         siege.end(record_property)
 
 

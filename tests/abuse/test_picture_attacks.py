@@ -28,7 +28,7 @@ def serve_pictures(spoil: Callable[[Path], None]) -> Callable[[Path], dict[str, 
 @pytest.mark.abuse("23", "damaged and odd pictures in a stream that the attacker reads")
 def test_damaged_pictures_cost_no_other_stream(record_property: Record) -> None:
     with besiege(streams=serve_pictures(hostile_pictures.add_damaged)) as siege:
-        siege.withstand("read_pictures", rounds=3)
+        siege.withstand("read_pictures", rounds=3, is_reading=True)
         siege.end(record_property)
 
 
@@ -37,7 +37,7 @@ def test_damaged_pictures_cost_no_other_stream(record_property: Record) -> None:
 )
 def test_bombs_cost_no_other_stream(record_property: Record) -> None:
     with besiege(streams=serve_pictures(hostile_pictures.add_bombs)) as siege:
-        siege.withstand("read_pictures", rounds=2)
+        siege.withstand("read_pictures", rounds=2, is_reading=True)
         siege.end(record_property)
 
 
@@ -52,5 +52,5 @@ def test_what_poses_as_a_picture_costs_no_other_stream(record_property: Record) 
             (pictures / "cat" / f"{name}.jpg").symlink_to(target)
         (pictures / "cat" / "0002.jpg").unlink()
         os.mkfifo(pictures / "cat" / "0002.jpg", 0o644)
-        siege.withstand("read_pictures", rounds=2)
+        siege.withstand("read_pictures", rounds=2, is_reading=True)
         siege.end(record_property)

@@ -77,7 +77,7 @@ def test_one_user_cannot_take_all_sessions(record_property: Record) -> None:
 @pytest.mark.parametrize("memory_bytes", [MIB, 32 * MIB], ids=["little memory", "enough memory"])
 def test_clients_that_hold_their_batches_slow_nobody_down(record_property: Record, memory_bytes: int) -> None:
     with besiege(memory_bytes=memory_bytes) as siege:
-        siege.withstand("hold_batches", attackers=SIX, rounds=5, is_joined=True)
+        siege.withstand("hold_batches", attackers=SIX, rounds=5, is_joined=True, is_reading=True)
         siege.end(record_property)
 
 
@@ -109,14 +109,14 @@ def test_greedy_subscriptions_cost_nobody_else(record_property: Record) -> None:
 @pytest.mark.abuse("36", "a session that grants itself all deliveries there are, and releases none")
 def test_a_lie_about_credit_gains_nothing(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("lie_about_credit", attackers=2)
+        siege.withstand("lie_about_credit", attackers=2, is_reading=True)
         siege.end(record_property)
 
 
 @pytest.mark.abuse("37", "writes to a slot, by each way that there is")
 def test_no_client_can_write_to_its_slots(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("write_to_slots")
+        siege.withstand("write_to_slots", is_reading=True)
         assert (siege.counts["writes refused"] > 0, siege.counts["writes done"]) == (True, 0)
         siege.end(record_property)
 
@@ -132,7 +132,7 @@ def test_a_stranger_reaches_no_socket(record_property: Record) -> None:
 @pytest.mark.abuse("37", "batches that stay mapped after their session, again and again")
 def test_mappings_that_outlive_their_session_take_no_memory_of_batches(record_property: Record) -> None:
     with besiege(memory_bytes=MIB) as siege:
-        siege.withstand("keep_mappings", rounds=times(300, 100))
+        siege.withstand("keep_mappings", rounds=times(300, 100), is_reading=True)
         assert siege.counts["mappings kept after their session"] > 100
         siege.end(record_property)
 
@@ -140,5 +140,5 @@ def test_mappings_that_outlive_their_session_take_no_memory_of_batches(record_pr
 @pytest.mark.abuse("45", "clients that die after a fork, whose children speak on their connections")
 def test_forked_children_of_dead_clients_cost_nobody_else(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("fork_after_connecting", rounds=times(40, 10))
+        siege.withstand("fork_after_connecting", rounds=times(40, 10), is_reading=True)
         siege.end(record_property)

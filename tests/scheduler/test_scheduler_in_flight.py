@@ -6,7 +6,7 @@ import pytest
 from support.scheduler_driver import MIB, train
 
 from streamd.core.spec import StreamShape
-from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.in_flight import Workload
 
@@ -124,3 +124,12 @@ def test_the_work_of_a_batch_follows_the_time_that_workers_spent() -> None:
 
     assert work.estimate_batch_work_s(SHAPE) == pytest.approx(3.2)
     assert unknown_s == pytest.approx(0.01 * SHAPE.tasks)
+
+
+@pytest.mark.parametrize(("busy_s", "is_expensive"), [(0.0, True), (KEEP_COST_S, False), (2 * KEEP_COST_S, True)])
+def test_a_batch_that_the_daemon_finishes_late_is_not_expensive(busy_s: float, is_expensive: bool) -> None:
+    work = load()
+    work.start_batch(SHAPE, 1)
+    work.finish_batch(1, 0.0, 5 * KEEP_COST_S, busy_s=busy_s)
+
+    assert work.is_expensive("train") is is_expensive

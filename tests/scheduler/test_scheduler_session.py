@@ -54,10 +54,11 @@ def test_a_finished_session_can_be_sent_nothing() -> None:
 def test_a_rank_sees_only_its_own_batches_ahead() -> None:
     one = session(7, rank=1, world=3, epochs=2)
 
-    assert one.wants_batch(BatchKey("train", 1, 4))
-    assert not one.wants_batch(BatchKey("train", 0, 3))
-    assert not one.wants_batch(BatchKey("validation", 0, 1))
+    assert one.wants_batch(BatchKey("train", 1, 4), 99)
+    assert not one.wants_batch(BatchKey("train", 0, 3), 99)
+    assert not one.wants_batch(BatchKey("validation", 0, 1), 99)
     assert one.count_steps_until_batch(BatchKey("train", 1, 4)) == 3
+    assert not one.wants_batch(BatchKey("train", 1, 4), within=3)
 
 
 def test_sent_batches_are_numbered_from_zero_and_leased() -> None:
@@ -66,7 +67,7 @@ def test_sent_batches_are_numbered_from_zero_and_leased() -> None:
     assert [one.lease_next_batch(slot) for slot in (7, 9)] == [0, 1]
     assert one.leases == {0: 7, 1: 9}
     assert one.next_key == BatchKey("train", 0, 2)
-    assert not one.wants_batch(BatchKey("train", 0, 1))
+    assert not one.wants_batch(BatchKey("train", 0, 1), 99)
 
 
 def test_an_epoch_ends_with_a_cursor_after_all_its_steps() -> None:
