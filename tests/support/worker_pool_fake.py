@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from streamd.core.counters import ProcessStats
@@ -25,8 +27,9 @@ NOWHERE = RowProgress(0, 0, WorkerPhase.IDLE, 0)
 class WorkerFake:
     """A worker of a generation; `commands` are what it was sent."""
 
-    def __init__(self, tasks: int = 0, *, fresh: bool = False, alone: bool = False) -> None:
-        self.tasks: dict[int, Task] = {-number - 1: cast("Task", None) for number in range(tasks)}
+    def __init__(self, tasks: int = 0, *, fresh: bool = False, alone: bool = False, estimated_s: float = 0.0) -> None:
+        before = cast("Task", SimpleNamespace(estimated_s=estimated_s))
+        self.tasks: dict[int, Task] = {-number - 1: before for number in range(tasks)}
         self.is_fresh = fresh
         self.has_suspect = alone
         self.completed_tasks = 0
@@ -120,7 +123,7 @@ def new_job(pool: WorkerPool, number: int = 0, tasks_ahead: int | None = None) -
 
 
 def new_task(job: BatchJob, number: int = 1, *, is_suspect: bool = False) -> Task:
-    nothing: Any = None
+    nothing: Any = np.empty(0)
     return Task(
         number, job.stream_number, 0, 0, 0, nothing, nothing, job=job, queued_s=0.0, is_suspect=is_suspect
     )  # fmt: skip

@@ -47,6 +47,11 @@ class RowCost:
     _row_ns: float = 0.0
     _is_measured: bool = False  # from decoded rows, not only from cached ones
 
+    @property
+    def row_s(self) -> float:
+        """The seconds that a row takes; 0 while that is not known."""
+        return self._row_ns / 1e9
+
     def estimate_from_bytes(self, row_bytes: float) -> None:
         """Estimates the time of a row from the bytes of its file, until a row was measured."""
         self._row_ns = row_bytes * _NS_A_BYTE
@@ -159,6 +164,11 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
     def has_killed_too_many_workers(self, now_s: float) -> bool:
         """Whether at least TASK_ATTEMPTS workers have died at this task, over at least TASK_GIVE_UP_S."""
         return self.deaths >= TASK_ATTEMPTS and now_s - self.first_death_s >= TASK_GIVE_UP_S
+
+    @property
+    def estimated_s(self) -> float:
+        """The seconds that its rows will take; 0 while that is not known."""
+        return self.job.row_cost.row_s * self.rows.size
 
     @property
     def retry_delay_s(self) -> float:

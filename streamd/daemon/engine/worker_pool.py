@@ -41,7 +41,7 @@ class _WorkerGeneration:
         """Removes the next task from its queue, and returns it with its worker; None when no worker may have one.
 
         A suspect goes to a worker that was never given a task. It exists because a worker died, and the worker that
-        starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the fewest.
+        starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the least to do.
         """
         if self.suspects:
             fresh = next((worker for worker in self.workers if worker.is_fresh), None)
@@ -50,11 +50,9 @@ class _WorkerGeneration:
         if not self.queue:
             return None
         # A worker with a suspect gets no other task, so its death tells of that sample alone.
-        found, fewest = None, self.queue[0].job.row_cost.tasks_ahead
-        for worker in self.workers:
-            if len(worker.tasks) < fewest and not worker.has_suspect:
-                found, fewest = worker, len(worker.tasks)
-        return None if found is None else (found, self.queue.popleft())
+        most = self.queue[0].job.row_cost.tasks_ahead
+        ready = [worker for worker in self.workers if len(worker.tasks) < most and not worker.has_suspect]
+        return (min(ready, key=_estimate_load), self.queue.popleft()) if ready else None
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
         """Removes a batch's tasks from the queues; returns how many there were."""
@@ -72,6 +70,11 @@ class _WorkerGeneration:
     def cancel(self) -> None:
         if self.running is not None:
             self.running.cancel()
+
+
+def _estimate_load(worker: WorkerProcess) -> tuple[float, int]:
+    """Returns the seconds that a worker's tasks will take, as far as that is known, and their number."""
+    return sum(task.estimated_s for task in worker.tasks.values()), len(worker.tasks)
 
 
 class WorkerPool:

@@ -34,6 +34,10 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
     assert given(WorkerFake(1), WorkerFake(0), WorkerFake(1)) == [0, 1, 0]
 
 
+def test_the_worker_whose_tasks_take_the_least_time_gets_the_next() -> None:
+    assert given(WorkerFake(1, estimated_s=0.5), WorkerFake(3, estimated_s=0.01)) == [0, 1]
+
+
 def test_no_worker_gets_more_tasks_than_the_limit() -> None:
     assert given(WorkerFake(MAX_TASKS_AHEAD), WorkerFake(MAX_TASKS_AHEAD)) == [0, 0]
 
