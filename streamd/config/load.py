@@ -308,9 +308,12 @@ def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
             return SOURCE_MODELS[kind]
         case ("streams", _, "labels", *_):
             return LabelConfig
+        case ("streams", _, "images", _, *inner):
+            return SECTION_MODELS["normalize" if inner else "image"]
         case ("streams", _, str(part), *_) | (str(part), *_):
             return SECTION_MODELS[part]
-    return Config
+        case _:
+            return Config
 
 
 def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
@@ -331,7 +334,7 @@ def _has_stream_keys(value: object) -> bool:
 
 def _format_unknown_key(place: KeyPath, value: object) -> str:
     owner, key = _find_model_of_key(place), str(place[-1])
-    if key in UNSERVED_KEYS and (key != "images" or owner is StreamConfig):
+    if key in UNSERVED_KEYS:
         return f"is not in this version; {UNSERVED_KEYS[key]}"
     return _format_unplanned_key(owner, place, key, value)
 
@@ -345,7 +348,10 @@ def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, va
         and not _has_known_singular_or_plural(key, owner)
     ):
         return f"belongs to kind {_join_choices(kinds)}, but kind is {place[3]}; remove it, or change the kind"
-    if (home := _suggest_place_of_key(owner, key)) is not None:
+    # A table's `images` means its `image`, and not the key of a stream, unless it has keys of its own.
+    is_near = owner in SOURCE_MODELS.values() and _has_known_singular_or_plural(key, owner)
+    home = _suggest_place_of_key(owner, key)
+    if home is not None and not (is_near and not isinstance(value, Mapping)):
         return f"is a key of {home}"
     if ":" in key:
         return "unknown key; put a space after the colon"

@@ -8,7 +8,7 @@ is used. If none fits, the crop is the largest centred part with an allowed rati
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -42,22 +42,27 @@ class Crop:
         """Left, top, right and bottom."""
         return self.left, self.top, self.left + self.width, self.top + self.height
 
-    def scale_to(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
-        """Returns this crop, to the nearest pixel, of a picture of `size` (height, width) decoded to `reduced`."""
-        left, right = _scale_pixel_span(self.left, self.left + self.width, size[1], reduced[1])
-        top, bottom = _scale_pixel_span(self.top, self.top + self.height, size[0], reduced[0])
-        return Crop(left, top, right - left, bottom - top)
 
-    def covers_target(self, image: ImageSpec) -> bool:
-        """Whether the crop is at least as large as the target on both sides."""
-        return self.height >= image.height and self.width >= image.width
+def compute_random_crop_draws(
+    image: ImageSpec, seed: int, epoch: int, ids: Ids, name: str = ""
+) -> Sequence[CropDraw | None]:
+    """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` draws none.
 
-
-def compute_random_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
-    """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` has no random crop."""
-    if image.resize != "random_crop":
+    The first image of a sample draws without a `name`; each of the others has numbers of its own.
+    """
+    if image.resize != "random_crop" or image.like is not None:
         return [None] * len(ids)
-    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, "crop"))
+    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, f"crop {name}" if name else "crop"))
+
+
+def compute_sample_draws(
+    images: Mapping[str, ImageSpec], seed: int, epoch: int, ids: Ids
+) -> dict[str, Sequence[CropDraw | None]]:
+    """Returns the numbers of `compute_random_crop_draws` for each image of the samples, by its name."""
+    return {
+        name: compute_random_crop_draws(image, seed, epoch, ids, name if number else "")
+        for number, (name, image) in enumerate(images.items())
+    }
 
 
 def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> Crop:
@@ -100,9 +105,3 @@ def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
     elif width / height > most:
         wide = max(1, round(height * most))
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
-
-
-def _scale_pixel_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
-    """Maps a span on a line of `length` pixels to a line of `reduced` pixels, where it keeps at least one pixel."""
-    first = min((2 * begin * reduced + length) // (2 * length), reduced - 1)
-    return first, max(first + 1, (2 * end * reduced + length) // (2 * length))

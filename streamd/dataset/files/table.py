@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
 from streamd.dataset.files import TableSource, lookup
+from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
-from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
-from streamd.dataset.sources import LabelSource, Scalar
+from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
+from streamd.dataset.paths.path_column import PathColumn
+from streamd.dataset.sources import ImageSource, LabelSource, Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +36,95 @@ def scan_table(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     group_column: str | None = None,
+    images: Mapping[str, ImageSource] | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of a table. `group_column` is the column by which the stream is split. Raises ConfigError."""
+    """Lists the rows of a table. `group_column` is the column by which the stream is split. Raises ConfigError.
+
+    `images` names the columns of several images a row. Without a column of the source's own, the first of them gives
+    each sample its file.
+    """
     key = f"streams.{stream}.source"
-    image = ColumnRequest(source.image, f"{key}.image", f"{key}.image")
+    asked = _ImageColumns.from_request(stream, source, images or {})
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
-        found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column, faults)
-        rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
+        found, wanted = _read_sample_columns(stream, source, table, asked.requests, labels, group_column, faults)
+        rows, root = found[asked.own].rows, asked.root
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
             values, specs, fixed = convert_labels(labels, wanted)
         wanted.clear()
-        files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
-        groups = _encode_groups(found, image)
+        texts = cells.convert_to_nonempty_texts(found[asked.own])
+        files = lookup.normalize_file_names(rows, texts, root, f"{key}.root")
+        groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(found)
         # The table's text is not needed while the files are looked up, which takes longest.
+        del texts
         found.clear()
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
+        listed = asked.stat_images(rows, beside, progress)
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
 
 
-def _encode_groups(found: Mapping[ColumnRequest, Column], image: ColumnRequest) -> list[bytes]:
-    """Returns the values by which the samples are split; none where that is the column of file names."""
+@dataclass(frozen=True, slots=True)
+class _ImageColumns:
+    """The column that gives each sample its file, `own`, and those of further images by name, each with its root."""
+
+    own: ColumnRequest
+    root: Path
+    more: dict[str, ColumnRequest]
+    roots: dict[str, Path]
+
+    @staticmethod
+    def from_request(stream: str, source: TableSource, images: Mapping[str, ImageSource]) -> _ImageColumns:
+        """Returns the columns of `images`. Without one of the source's own, the first gives each sample its file."""
+        named = {name: image for name, image in images.items() if image.place is not None and not image.is_pattern}
+        more = {
+            name: ColumnRequest(str(image.place), f"streams.{stream}.images.{name}", build_images_key(stream, name))
+            for name, image in named.items()
+        }
+        roots = {name: lookup.resolve_root(image.root or source.root, source.path) for name, image in named.items()}
+        if source.image is not None:
+            key = f"streams.{stream}.source.image"
+            root = lookup.resolve_root(source.root, source.path)
+            return _ImageColumns(ColumnRequest(source.image, key, key), root, more, roots)
+        first = next(iter(more))
+        return _ImageColumns(more.pop(first), roots.pop(first), more, roots)
+
+    @property
+    def requests(self) -> list[ColumnRequest]:
+        """All of the columns, the sample's own first."""
+        return [self.own, *self.more.values()]
+
+    def normalize_names(self, found: Mapping[ColumnRequest, Column]) -> dict[str, PathColumn]:
+        """Returns the file names of further images. Raises ConfigError for names that lead out of their root."""
+        return {
+            name: lookup.normalize_file_names(
+                found[ask].rows, cells.convert_to_nonempty_texts(found[ask]), self.roots[name], ask.named_by
+            )
+            for name, ask in self.more.items()
+        }
+
+    def stat_images(
+        self, rows: SourceRows, names: Mapping[str, PathColumn], progress: Callable[[int], None]
+    ) -> dict[str, ImageFiles]:
+        """Returns the files of further images, with their sizes and mtimes. Raises ConfigError for missing ones."""
+        return {
+            name: ImageFiles(
+                files,
+                *lookup.stat_listed_files(rows, self.roots[name], files, self.more[name].named_by, progress),
+                None if self.roots[name] == self.root else self.roots[name],
+            )
+            for name, files in names.items()
+        }
+
+
+def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
+    """Returns the values by which the samples are split; none where that is a column of file names."""
     return [
         text
         for ask in found
-        if ask != image
+        if ask not in images
         for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))
     ]
 
@@ -69,14 +133,14 @@ def _read_sample_columns(
     stream: str,
     source: TableSource,
     table: columns.TableFile,
-    image: ColumnRequest,
+    images: Sequence[ColumnRequest],
     labels: Mapping[str, LabelSource],
     group_column: str | None,
     faults: FaultCollector,
 ) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
     """Returns the columns of file names and groups, and those of each label, of the rows that are samples."""
     by, where = f"streams.{stream}.split.by", source.where or {}
-    own = [image] if group_column is None else [image, ColumnRequest(group_column, by, by)]
+    own = [*images] if group_column is None else [*images, ColumnRequest(group_column, by, by)]
     asked, tests = (
         build_label_column_requests(stream, labels),
         build_condition_column_requests(where, f"streams.{stream}.source.where"),
@@ -86,7 +150,7 @@ def _read_sample_columns(
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.
-    wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
+    wanted |= npy_columns.read_label_files(stream, labels, len(found[images[0]].cells))
     if where:
         kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
         found = {ask: select_column_rows(found[ask], kept) for ask in own}
