@@ -152,7 +152,8 @@ class BatchGroup:
             last,
             images=images,
             labels={
-                name: _concatenate_padded([each.labels[name] for each in self._batches], empty) for name in last.labels
+                name: _concatenate_padded([each.labels[name] for each in self._batches], empty, label.blank_value)
+                for name, label in last.spec.labels.items()
             },
             weights=_concatenate_padded([each.weights for each in self._batches], empty),
             sample_ids=_concatenate_padded([each.sample_ids for each in self._batches], empty, PAD_ID),
@@ -322,7 +323,10 @@ def _pad_batch(batch: Batch, rows: int) -> Batch:
     return replace(
         batch,
         images=images,
-        labels={name: _concatenate_padded([values], empty) for name, values in batch.labels.items()},
+        labels={
+            name: _concatenate_padded([batch.labels[name]], empty, label.blank_value)
+            for name, label in batch.spec.labels.items()
+        },
         weights=_concatenate_padded([batch.weights], empty),
         sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),
     )

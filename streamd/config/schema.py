@@ -56,10 +56,10 @@ from streamd.config.schema_sections import (
     WeightsConfig,
     parse_npy_path,
 )
-from streamd.config.schema_sources import CHUNKED_KINDS, ENCODED_KINDS, FilledSource
+from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.core.text import format_count, is_encodable
-from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
@@ -77,7 +77,7 @@ _DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
-    return LabelSource(label.type, label.source, label.file, label.classes)
+    return LabelSource(label.type, label.source, label.file, label.classes, label.box_rule)
 
 
 class StreamConfig(ConfigModel):
@@ -89,8 +89,9 @@ class StreamConfig(ConfigModel):
     split: SplitConfig | None = None
     """Holds back a part of the samples. A source with part: train or part: validation takes one of the two parts."""
     labels: dict[Text, LabelKey] | None = None
-    """The labels: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes has
-    one label, which is called label unless you give another name here. {} serves the images without labels.
+    """The labels: name: category | int | float | string | tags, or {type: ..., from: COLUMN}, or {type: boxes, max:
+    100} and {type: points, max: 17}. A folder of classes has one label, which is called label unless you give another
+    name here. {} serves the images without labels.
     """
     weights: Annotated[
         WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
@@ -177,10 +178,11 @@ class StreamConfig(ConfigModel):
         if not isinstance(data, Mapping) or not isinstance(source, Mapping):
             return data
         added: dict[str, object] = {}
-        if source.get("part") in ("train", "validation") and data.get("split") is None:
-            added["split"] = {}
         kind, shuffle = source.get("kind"), data.get("shuffle", {})
-        is_chunked = isinstance(kind, str) and kind in CHUNKED_KINDS  # a list or a mapping cannot be looked up
+        settings = SOURCE_MODELS[kind].settings if isinstance(kind, str) and kind in SOURCE_MODELS else DataSource
+        if source.get("part") in ("train", "validation") and data.get("split") is None and not settings.has_own_parts:
+            added["split"] = {}
+        is_chunked = settings.is_chunked
         if is_chunked and isinstance(shuffle, Mapping) and "kind" not in shuffle:
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
@@ -188,6 +190,7 @@ class StreamConfig(ConfigModel):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         problems = [*self._find_size_problems(), *self._find_crop_problems(), *self._find_channel_problems()]
+        problems += self._find_box_problems()
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:
@@ -212,6 +215,19 @@ class StreamConfig(ConfigModel):
         if self.cache is not None:
             why = "would keep one random crop of each sample forever; remove it, or use resize: crop"
             problems.append((("cache",), why))
+        return problems
+
+    def _find_box_problems(self) -> list[tuple[tuple[str, ...], str]]:
+        """Finds keys that a source with boxes and parts of its own does not take."""
+        kind = self.source.kind
+        problems: list[tuple[tuple[str, ...], str]] = [
+            (("labels", name, key), f"kind {kind} brings the {key} of its boxes along; remove it")
+            for name, label in (self.labels or {}).items()
+            for key in ("format", "unit", "classes")
+            if self.source.has_own_boxes and getattr(label, key) is not None
+        ]
+        if self.source.has_own_parts and self.split is not None:
+            problems.append((("split",), f"kind {kind} has parts of its own; remove it, and choose one by part"))
         return problems
 
     def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:

@@ -55,13 +55,13 @@ def _align_up(offset: int, alignment: int) -> int:
 
 def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
     """Returns the layout of a batch of `rows` rows. Both sides compute the same one, from the spec alone."""
-    key = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
+    key = tuple((label.name, label.dtype, label.shape) for label in spec.labels.values())
     return _place_tensors(spec.image_shape, key, rows)
 
 
 @lru_cache(maxsize=256)
 def _place_tensors(
-    image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int], ...], rows: int
+    image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, tuple[int, ...]], ...], rows: int
 ) -> SlotLayout:
     offset = 0
     placed: list[SlotTensor] = []
@@ -71,7 +71,7 @@ def _place_tensors(
         ("sample_ids", "int64", (rows,)),
         ("weights", "float32", (rows,)),
     ]
-    wanted += [(name, dtype, (rows, width) if width else (rows,)) for name, dtype, width in labels]
+    wanted += [(name, dtype, (rows, *shape)) for name, dtype, shape in labels]
     for name, dtype, shape in wanted:
         tensor = SlotTensor(name, dtype, shape, _align_up(offset, TENSOR_ALIGN_BYTES))
         offset = tensor.offset + tensor.size_bytes

@@ -352,4 +352,4 @@ def build_blank_batch(spec: StreamSpec) -> BlankBatch:
 
 
 def _build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
-    return np.zeros((rows, label.width) if label.width else rows, label.dtype)
+    return np.full((rows, *label.shape), label.blank_value, label.dtype)

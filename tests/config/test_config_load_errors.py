@@ -10,7 +10,7 @@ from streamd.errors import ConfigError
 
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
-TYPES = "category, int, float, string or tags"
+TYPES = "category, int, float, string, tags, boxes or points"
 ENDPOINT = "an endpoint is ipc:///path/to/socket"
 KINDS = "folder, table, filelist, hdf5, lmdb, npy or tar"
 NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g, b]}"
@@ -40,8 +40,8 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
         ({"shuffle": "ful"}, "shuffle.kind: found 'ful'; use full, none or chunk; did you mean 'full'?"),
-        ({"labels": {"a": {"from": "b"}}}, "labels.a.type: is missing; use category, int, float, string or tags"),
-        ({"labels": {"a": {"type": "int", "form": "b"}}}, "labels.a.form: unknown key; did you mean 'from'?"),
+        ({"labels": {"a": {"from": "b"}}}, f"labels.a.type: is missing; use {TYPES}"),
+        ({"labels": {"a": {"type": "int", "frm": "b"}}}, "labels.a.frm: unknown key; did you mean 'from'?"),
         ({"labels": {1: "int"}}, "labels[1]: found 1; use text that is not empty; put it in quotes"),
         ({"normalize": "imagnet"}, f"normalize: found 'imagnet'; use {NORMALIZE}; did you mean 'imagenet'?"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "var": 1}}, "normalize.var: unknown key; use mean or std"),

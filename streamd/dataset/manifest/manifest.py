@@ -6,8 +6,9 @@ All numbers are little-endian; whole numbers have the narrowest type that holds 
 `columns`, `sizes` and `mtimes_ns` (n), and `label.NAME` as in `ScannedSamples`. Where samples are rows of arrays, these
 are the files' columns, except for the labels, and `rows` has the row of each sample unless all rows are samples.
 `weights` is float32 (n), if samples have their own. `display.NAME` are the columns of display names, if those differ
-from the file names. `extra.NAME` are what a store needs, or what locates samples in shards; the mtimes of shards are in
-the header.
+from the file names. Of boxes and points, `label.NAME` has where the rows of each sample end in `boxes.NAME`, float32
+(total, k): see `RaggedColumn`. `extra.NAME` are what a store needs, or what locates samples in shards; the mtimes of
+shards are in the header.
 
 Offsets of columns count from the end of the header, rounded up to 64. Only the header is read when a manifest is
 opened, so that takes as long for a billion samples as for ten.
@@ -33,9 +34,11 @@ import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
+from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,
+    ListedValues,
     ScannedSamples,
     ShardFiles,
     build_row_name,
@@ -48,6 +51,7 @@ _VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
 _DISPLAY_PREFIX: Final = "display."
+_ROWS_PREFIX: Final = "boxes."  # of the column with the rows of all boxes or points of a label
 _PREFIX: Final = struct.Struct("<8sII32s")
 _COLUMN_DTYPE: Final = re.compile(r"[<|](?:[iu][1248]|f[48]|S[1-9]\d{0,8})")  # NumPy's names, little-endian
 
@@ -94,11 +98,7 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     # the file, so that the digest does not depend on the form of the manifest.
     _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
-        spec = scanned.specs[name]
-        kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-        for part in (name, kind, msgspec.json.encode(spec.classes)):
-            digest.add_part(part)
-        _digest_columns(digest, scanned.labels[name])
+        _digest_label(digest, name, scanned.specs[name], scanned.labels[name])
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
         _digest_columns(digest, *_build_row_columns(scanned).values())
@@ -106,6 +106,17 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
     return digest.hex_text()
+
+
+def _digest_label(digest: IdentityDigest, name: str, spec: LabelSpec, values: ListedValues) -> None:
+    kind = f"{spec.type} {spec.width}" if spec.width else spec.type
+    for part in (name, kind, msgspec.json.encode(spec.classes)):
+        digest.add_part(part)
+    if isinstance(values, RaggedColumn):
+        digest.add_part(spec.unit)
+        _digest_columns(digest, values.ends.astype(np.int64), values.numbers)
+    else:
+        _digest_columns(digest, values)
 
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
@@ -132,10 +143,8 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
-    columns |= {
-        f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)
-        for name, values in scanned.labels.items()
-    }
+    for name, values in scanned.labels.items():
+        columns |= _build_label_columns(name, values)
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
@@ -158,6 +167,13 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
             "state directory that it may write"
         ) from error
+
+
+def _build_label_columns(name: str, values: ListedValues) -> dict[str, WritableColumn]:
+    if isinstance(values, RaggedColumn):
+        ends, numbers = narrow_integers(values.ends.astype(np.int64)), _to_little_endian(values.numbers)
+        return {f"label.{name}": ends, f"{_ROWS_PREFIX}{name}": numbers}
+    return {f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)}
 
 
 def _build_row_columns(scanned: ScannedSamples) -> dict[str, ColumnArray]:
@@ -304,6 +320,10 @@ class Manifest:
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
         return self._widen_label_values(name, self._mapped_column(f"label.{name}"))
+
+    def ragged_column(self, name: str) -> RaggedColumn:
+        """Returns the boxes or points of a label, as the data have them. Raises KeyError for another label."""
+        return RaggedColumn(self._mapped_column(f"label.{name}"), self._mapped_column(f"{_ROWS_PREFIX}{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
@@ -455,6 +475,7 @@ def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
     needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
     needed |= {f"label.{name}": samples for name in header.labels}
+    needed |= {f"{_ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
     if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
         needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}
