@@ -40,6 +40,7 @@ from streamd.config.parsers import (
     parse_weights_setting,
 )
 from streamd.config.schema_sections import (
+    BOX_TYPES,
     CHANNELS_OF_MODE,
     BadSamplesConfig,
     CacheConfig,
@@ -228,6 +229,11 @@ class StreamConfig(ConfigModel):
         ]
         if self.source.has_own_parts and self.split is not None:
             problems.append((("split",), f"kind {kind} has parts of its own; remove it, and choose one by part"))
+        types = {label.type for label in (self.labels or {}).values()}
+        has_boxes = not types.isdisjoint(BOX_TYPES) or (self.source.has_own_boxes and self.labels is None)
+        if self.cache is not None and has_boxes:
+            why = "a cache does not keep where a picture's boxes and points lie; remove it"
+            problems.append((("cache",), why))
         return problems
 
     def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:

@@ -50,6 +50,7 @@ EngineKind = Literal["local", "ray"]
 _LEAVE: Final = "remove it, or change the kind"
 # The keys of boxes and points: the field, and its name in a configuration.
 _BOX_KEYS: Final = {"most": "max", "image": "of", "format": "format", "unit": "unit", "min_visible": "min_visible"}
+BOX_TYPES: Final = frozenset({"boxes", "points"})
 _KEYS_OF_TYPE: Final = {"boxes": frozenset(_BOX_KEYS), "points": frozenset({"most", "image", "unit"})}
 CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.spec import StreamSpec
+from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.limits import PAGE_BYTES, TENSOR_ALIGN_BYTES
 
 
@@ -78,6 +78,14 @@ def _place_tensors(
         placed.append(tensor)
     images, sample_ids, weights, *rest = placed
     return SlotLayout(images, sample_ids, weights, {tensor.name: tensor for tensor in rest}, max(offset, 1))
+
+
+def build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
+    """Returns a label of rows without a sample: 0, an empty text, or -1 for boxes and points."""
+    values: npt.NDArray[Any] = np.zeros((rows, *label.shape), label.dtype)  # for text, these are "" and not "0"
+    if label.blank_value:
+        values[...] = label.blank_value
+    return values
 
 
 def compute_slot_bytes(spec: StreamSpec) -> int:

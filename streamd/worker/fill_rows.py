@@ -10,9 +10,11 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
+from streamd.worker.box_labels import build_box_label, build_stored_geometries
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
     RNG_PURPOSE,
@@ -42,6 +44,8 @@ class TaskRunner:
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
+        self._geometries: dict[int, Geometry] = {}  # of rows with a sample, where labels are boxes or points
+        self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
@@ -55,6 +59,8 @@ class TaskRunner:
             # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
             self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
+        if self._has_boxes:
+            self._geometries = build_stored_geometries(self._reader.spec.image, self._is_gathered)
         whole = all(self._is_gathered)
         if whole:
             self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
@@ -80,13 +86,15 @@ class TaskRunner:
         if isinstance(blob, bytes):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
-                decode_image(blob, row, self._reader.spec.image, self._draws[place])
+                geometry = decode_image(blob, row, self._reader.spec.image, self._draws[place])
             except BadImageError as error:
                 self.unfilled_rows.append(
                     UnfilledRow(int(self._task.ids[place]), format_error_reason(error), lasting=True)
                 )
             else:
                 self._decoded.append(place)
+                if self._has_boxes:
+                    self._geometries[place] = geometry
         elif blob is None:
             row[...] = 0
         else:
@@ -135,7 +143,10 @@ class TaskRunner:
             raise UnfitTransformError(f"{error}; the sample was {file}; fix the transform and send SIGHUP") from error
 
     def write_labels(self) -> None:
-        """Writes ids, weights and labels of the task's rows; a row without a sample has weight 0 and labels of zero."""
+        """Writes ids, weights and labels of the task's rows.
+
+        A row without a sample has weight 0 and labels of zero, or -1 for boxes and points.
+        """
         ids, manifest = self._task.ids, self._reader.manifest
         rows = self._task.rows if self._row_slice is None else self._row_slice
         absent = ids == PAD_ID
@@ -145,6 +156,11 @@ class TaskRunner:
         self._layout.sample_ids.build_array_in_memory(self._memory)[rows] = ids
         self._layout.weights.build_array_in_memory(self._memory)[rows] = manifest.gather_weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
+            label = self._reader.spec.labels[name]
+            if label.is_ragged:
+                boxes = build_box_label(manifest, label, ids, self._geometries)
+                tensor.build_array_in_memory(self._memory)[rows] = boxes
+                continue
             values = manifest.gather_label(name, known)
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # for texts, an empty one
