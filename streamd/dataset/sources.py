@@ -93,7 +93,7 @@ class BoxRule:
 
     `format` is of boxes: left, top, right and bottom, or left and top or the centre with width and height. `image` is
     the image that they follow, empty for the first one. A box of which less than `min_visible` is left, as a part of
-    its area, is not delivered.
+    its area, is not delivered. `has_own_form`: the source prescribes format and unit.
     """
 
     most: int
@@ -101,6 +101,7 @@ class BoxRule:
     unit: BoxUnit = "pixel"
     min_visible: float = 0.0
     image: str = ""
+    has_own_form: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ Rows = npt.NDArray[np.float32]
 _CORNERS: Final = 4  # numbers of a box before its class
 # Rounding moves an edge by less than this part of a box. A box that is wholly visible must not count as cut.
 _ROUNDING: Final = 1e-6
+_SLACK: Final = 0.5  # pixels by which an edge may lie outside of its picture before anybody is told
 
 
 def place_label_rows(found: Rows, label: LabelSpec, geometry: Geometry, row: Rows) -> None:
@@ -38,6 +39,24 @@ def place_label_rows(found: Rows, label: LabelSpec, geometry: Geometry, row: Row
         row[:count, _CORNERS:] = found[kept, _CORNERS:]
     else:
         row[: len(found)] = _hide_outside_points(geometry.map_points(found.astype(np.float64) * scale), geometry)
+
+
+def find_odd_rows(found: Rows, label: LabelSpec, source: tuple[int, int]) -> tuple[int, int]:
+    """Counts the boxes of a sample that have no area, and the boxes or points that reach out of their picture.
+
+    `source` is the (height, width) of the upright picture. An edge may lie half a pixel outside, since numbers in files
+    are often rounded.
+    """
+    height, width = source
+    scale = np.array([width, height], np.float64) if label.unit == "fraction" else np.ones(2)
+    corners = found[:, : len(found.T) // 2 * 2].astype(np.float64).reshape(-1, 2) * scale
+    with np.errstate(invalid="ignore"):  # points that are not visible are NaN, and are nowhere
+        outside = ((corners < -_SLACK) | (corners > (width + _SLACK, height + _SLACK))).any(axis=1)
+    if label.type == "points":
+        return 0, int(outside.sum())
+    sides = corners.reshape(-1, 2, 2)
+    empty = (sides[:, 1] <= sides[:, 0]).any(axis=1)
+    return int(empty.sum()), int((outside.reshape(-1, 2).any(axis=1) & ~empty).sum())
 
 
 def _clip_boxes(corners: npt.NDArray[np.float64], geometry: Geometry, min_visible: float) -> Rows:

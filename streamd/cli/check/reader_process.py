@@ -22,14 +22,15 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
+from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup, StreamToRead
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
+from streamd.decode.boxes import find_odd_rows
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.geometry import compute_covering_size
+from streamd.decode.geometry import Geometry, compute_covering_size
 from streamd.decode.random_crop import CropDraw, compute_random_crop_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
@@ -37,6 +38,7 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.worker.box_labels import build_box_label, build_stored_geometry
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
@@ -47,13 +49,20 @@ _streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
 _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
-def transform_sample_row(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
+def transform_sample_row(
+    reader: StreamReader, sample_id: int, row: Row, geometry: Geometry | None = None
+) -> SampleFault | None:
     """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
     if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
     specs = reader.spec.labels.items()
-    labels = {name: reader.manifest.gather_label(name, ids).astype(spec.dtype) for name, spec in specs}
+    labels = {
+        name: build_box_label(reader.manifest, spec, ids, {} if geometry is None else {0: geometry})
+        if spec.is_ragged
+        else reader.manifest.gather_label(name, ids).astype(spec.dtype)
+        for name, spec in specs
+    }
     (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
     try:
         reader.transform.call.transform_row(row, labels, 0, rng)
@@ -81,10 +90,12 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
             page.write_row_progress(0, place, WorkerPhase.DECODING)
-            if _decode_image_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
+            geometry = _decode_image_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place])
+            if geometry is not None:
                 digest = _compute_content_digest(blob)
+                _count_odd_boxes(seen, sample_id, geometry, reader)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, row, reader):
+                if _transform_row_or_add_fault(seen, sample_id, row, geometry, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, blob, reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
@@ -105,9 +116,10 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
-        digest = _compute_content_digest(images[place].data)
+        digest, geometry = _compute_content_digest(images[place].data), build_stored_geometry(image)
+        _count_odd_boxes(result, result.ids[place], geometry, reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], images[place], reader):
+        if _transform_row_or_add_fault(result, result.ids[place], images[place], geometry, reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
@@ -127,22 +139,35 @@ def _compute_content_digest(data: bytes | memoryview) -> str:
 
 def _decode_image_or_add_fault(
     result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
-) -> bool:
-    """Decodes an image into `row` and returns True, or adds a fault to `result` and returns False."""
+) -> Geometry | None:
+    """Decodes an image into `row` and returns where it lies there, or adds a fault to `result` and returns None."""
     started_s = time.monotonic()
     try:
-        decode_image(blob, row, image, draw)
+        geometry = decode_image(blob, row, image, draw)
     except BadImageError as error:
         result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
-        return False
+        return None
     result.decode_s += time.monotonic() - started_s
-    return True
+    return geometry
 
 
-def _transform_row_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
+def _count_odd_boxes(result: GroupResult, sample_id: int, geometry: Geometry, reader: StreamReader) -> None:
+    """Adds the boxes of a sample that have no area or reach out of the picture."""
+    for label in reader.spec.labels.values():
+        if label.is_ragged:
+            found = reader.manifest.ragged_column(label.name).read_sample(sample_id)
+            empty, outside = find_odd_rows(found, label, geometry.source)
+            if empty or outside:
+                odd = OddBoxes(empty, outside, sample_id if empty else None, sample_id if outside else None)
+                result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
+
+
+def _transform_row_or_add_fault(
+    result: GroupResult, sample_id: int, row: Row, geometry: Geometry, reader: StreamReader
+) -> bool:
     """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, row)
+    fault = transform_sample_row(reader, sample_id, row, geometry)
     if fault is not None:
         result.faults.append(fault)
         return False

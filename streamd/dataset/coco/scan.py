@@ -10,7 +10,13 @@ from streamd.core.spec import LabelSpec
 from streamd.dataset.coco import CocoSource
 from streamd.dataset.coco.annotations import CocoFile
 from streamd.dataset.files import lookup
-from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, build_point_label, get_box_rule
+from streamd.dataset.labels.boxes import (
+    DEFAULT_BOX_LABELS,
+    build_box_label,
+    build_point_label,
+    get_box_rule,
+    get_own_box_rule,
+)
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.manifest.ragged import RaggedColumn
@@ -52,7 +58,7 @@ def _build_label(name: str, label: LabelSource, file: CocoFile, key: str) -> tup
     boxes = file.collect_boxes()
     return build_box_label(
         name,
-        get_box_rule(label, "xywh"),
+        get_own_box_rule(label, "xywh", "pixel"),
         (boxes.counts, boxes.numbers, boxes.values),
         file.classes,
         file.format_location,

@@ -54,14 +54,15 @@ def convert_point_label(name: str, wanted: LabelSource, column: Column) -> tuple
     return build_point_label(name, get_box_rule(wanted), numbers, column.rows.format_location, column.key)
 
 
-def get_box_rule(wanted: LabelSource, form: BoxFormat | None = None, unit: BoxUnit | None = None) -> BoxRule:
-    """Returns the rule of a label of boxes or points, which the configuration always gives.
-
-    A source whose files prescribe the format and unit of boxes gives those.
-    """
+def get_box_rule(wanted: LabelSource) -> BoxRule:
+    """Returns the rule of a label of boxes or points, which the configuration always gives."""
     assert wanted.boxes is not None  # noqa: S101 - the schema requires `max` for these types
-    rule = wanted.boxes
-    return replace(rule, format=form or rule.format, unit=unit or rule.unit)
+    return wanted.boxes
+
+
+def get_own_box_rule(wanted: LabelSource, form: BoxFormat, unit: BoxUnit) -> BoxRule:
+    """Returns the rule of boxes whose format and unit the files of their source prescribe."""
+    return replace(get_box_rule(wanted), format=form, unit=unit, has_own_form=True)
 
 
 def build_box_label(
@@ -222,12 +223,12 @@ def _check_sides(
     first = turned[0]
     others = format_other_locations([int(owners[each]) for each in turned], format_location)
     if rule.format == "xyxy":
-        fact, remedy = "ends before it begins", "write format: xywh if its last two numbers are width and height"
+        fact, remedy = "ends before it begins", "write format: xywh if its last two numbers are width and height, or "
     else:
-        fact, remedy = "has a width or height below 0", "write format: xyxy if its last two numbers are a corner"
+        fact, remedy = "has a width or height below 0", "write format: xyxy if its last two numbers are a corner, or "
     raise ConfigError(
         f"{key}: {format_location(int(owners[first]))} holds the box {_format_numbers(numbers[first])}, which {fact}"
-        f"{others}; {remedy}, or correct it"
+        f"{others}; {'' if rule.has_own_form else remedy}correct it in the data"
     )
 
 
@@ -247,12 +248,9 @@ def _warn_of_odd_boxes(
         )
     largest = float(np.abs(corners).max(initial=0))
     if rule.unit == "fraction" and largest > _FAR_OUT:
-        _log.warning(
-            "%s: unit is fraction, but a box has the number %g; write unit: pixel if the boxes are in pixels",
-            key,
-            largest,
-        )
-    elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1:
+        remedy = "correct the data" if rule.has_own_form else "write unit: pixel if the boxes are in pixels"
+        _log.warning("%s: boxes are fractions of the picture, but one has the number %g; %s", key, largest, remedy)
+    elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1 and not rule.has_own_form:
         _log.warning(
             "%s: unit is pixel, but no number of any box is above 1; write unit: fraction if they are parts of the "
             "picture's width and height",

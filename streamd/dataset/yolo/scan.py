@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
 from streamd.dataset.files.folder import FolderWalk
-from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_box_rule
+from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
@@ -37,7 +37,8 @@ def scan_yolo(
     key = f"streams.{stream}.source"
     data = read_data_yaml(source.path, source.part, key)
     root = _choose_root(data, source.path, f"{key}.path")
-    parts = [_list_place(place, data.base, root, f"{key}.path", progress) for place in data.places]
+    where = f"{key}.path: {format_path(source.path)}"
+    parts = [_list_place(place, data.base, root, where, progress) for place in data.places]
     names = [name for part in parts for name in part[0]]
     if not names:
         places = ", ".join(map(format_path, data.places))
@@ -71,7 +72,7 @@ def _check_label(name: str, label: LabelSource, key: str) -> None:
 def _build_label(
     name: str, label: LabelSource, boxes: YoloBoxes, data: YoloData, names: Sequence[bytes], key: str
 ) -> tuple[RaggedColumn, LabelSpec]:
-    rule = get_box_rule(label, "cxcywh", "fraction")
+    rule = get_own_box_rule(label, "cxcywh", "fraction")
     found = boxes.counts, boxes.numbers, boxes.classes
     return build_box_label(name, rule, found, data.classes, lambda row: format_path(names[row]), key)
 
