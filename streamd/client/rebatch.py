@@ -157,8 +157,10 @@ class BatchGroup:
             last,
             arrays=arrays,
             labels={
-                name: _concatenate_padded([each.labels[name] for each in self._batches], empty, label.blank_value)
-                for name, label in last.spec.labels.items()
+                name: _concatenate_padded(
+                    [each.labels[name] for each in self._batches], empty, last.spec.labels[name].blank_value
+                )
+                for name in last.labels
             },
             weights=_concatenate_padded([each.weights for each in self._batches], empty),
             sample_ids=_concatenate_padded([each.sample_ids for each in self._batches], empty, PAD_ID),
@@ -333,8 +335,8 @@ def _pad_batch(batch: Batch, rows: int) -> Batch:
         batch,
         arrays=arrays,
         labels={
-            name: _concatenate_padded([batch.labels[name]], empty, label.blank_value)
-            for name, label in batch.spec.labels.items()
+            name: _concatenate_padded([values], empty, batch.spec.labels[name].blank_value)
+            for name, values in batch.labels.items()
         },
         weights=_concatenate_padded([batch.weights], empty),
         sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),

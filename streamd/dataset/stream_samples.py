@@ -23,9 +23,9 @@ from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
-from streamd.dataset.labels.boxes import add_box_counts_to_spec
 from streamd.dataset.labels.encode import (
     ClassValue,
+    add_box_counts_to_spec,
     add_class_counts_to_spec,
     add_mean_and_std_to_spec,
     build_class_numbers,

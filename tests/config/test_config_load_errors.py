@@ -12,7 +12,7 @@ STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
 TYPES = "category, int, float, string, tags, boxes or points"
 ENDPOINT = "an endpoint is ipc:///path/to/socket"
-KINDS = "folder, table, filelist, hdf5, lmdb, npy or tar"
+KINDS = "folder, table, filelist, hdf5, lmdb, npy, tar, coco or yolo"
 NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g, b]}"
 
 
@@ -78,7 +78,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"image": {"size": [8, 8], "mode": "grey"}}, "image.mode: found 'grey'; use RGB or L; did you mean 'L'?"),
         (
             {"source": {"kind": "folder", "path": "d", "root": "x"}},
-            "source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind",
+            "source.root: belongs to kind table, filelist or coco, but kind is folder; remove it, or change the kind",
         ),
         (
             {"source": {"kind": "table", "path": "d", "images": "x"}},

@@ -35,7 +35,7 @@ decode = reading.decode_image
 def decode_image(data, row, image, draw):
     if data.endswith({CRASH!r}):
         os.abort()
-    decode(data, row, image, draw)
+    return decode(data, row, image, draw)
 
 reading.decode_image = decode_image
 reading.main()

@@ -18,7 +18,13 @@ from streamd.core.spec import BoxUnit, LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.labels.box_cells import BOX_FORM, POINT_FORM, CellLists, Floats, read_cell_lists
 from streamd.dataset.labels.cells import Column
-from streamd.dataset.labels.encode import ClassValue, build_class_numbers, format_classes, parse_configured_classes
+from streamd.dataset.labels.encode import (
+    ClassValue,
+    add_box_counts_to_spec,
+    build_class_numbers,
+    format_classes,
+    parse_configured_classes,
+)
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
@@ -112,14 +118,6 @@ def build_point_label(
 
 def _add_rule_to_spec(spec: LabelSpec, rule: BoxRule) -> LabelSpec:
     return replace(spec, image=rule.image, unit=rule.unit, min_visible=rule.min_visible)
-
-
-def add_box_counts_to_spec(spec: LabelSpec, column: RaggedColumn) -> LabelSpec:
-    """Returns `spec` with the number of boxes of each class; unchanged for points, and for classes without names."""
-    if not spec.classes:
-        return spec
-    codes = column.numbers[:, BOX_WIDTH - 1].astype(np.int64)
-    return replace(spec, counts=tuple(np.bincount(codes, minlength=len(spec.classes)).tolist()))
 
 
 # --- classes
