@@ -12,6 +12,7 @@ from importlib import import_module
 
 import numpy as np
 
+from streamd.dataset.files.beside import add_pattern_images
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
@@ -98,8 +99,9 @@ def _scan_by_kind(
     with _name_missing_extra(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
-    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping)
-    return scanned
+    images = {"images": request.images} if request.images and request.source.has_own_images else {}
+    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **images)
+    return add_pattern_images(request, scanned, progress) if request.images else scanned
 
 
 @contextmanager

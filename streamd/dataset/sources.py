@@ -64,6 +64,9 @@ class DataSource:
     """Boxes come with a format, a unit and classes of their own, which the configuration cannot choose."""
     has_own_parts: ClassVar[bool] = False
     """Its parts are listed in the data, so that there is nothing to split."""
+    has_own_images: ClassVar[bool] = False
+    """The function that lists the samples also takes the images of a sample: columns, suffixes, or which files to leave
+    out."""
     has_fields: ClassVar[bool] = False
     """Weights may stand beside each image, as labels do."""
 
@@ -127,6 +130,19 @@ class LabelSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where one image of every sample lies.
+
+    `place` None means the picture that the source gives each sample; otherwise it is a column or a suffix, or a
+    pattern of file names. File names are relative to `root`; None means the root of the source.
+    """
+
+    place: str | None
+    root: Path | None = None
+    is_pattern: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SplitRule:
     """How a source is split in two: the fraction `validation`, above 0, is held out.
 
@@ -143,7 +159,7 @@ class ListingRequest:
     """A request to list the samples of a stream.
 
     `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
-    samples weigh 1.
+    samples weigh 1. `images` None means one image a sample, which the source has by itself.
     """
 
     name: str
@@ -151,3 +167,4 @@ class ListingRequest:
     split: SplitRule | None = None
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None
+    images: Mapping[str, ImageSource] | None = None

@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import compress
 from typing import BinaryIO, Final, cast
@@ -28,17 +29,22 @@ from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
-from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.decoders import BadImageError, decode_sample
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.geometry import Geometry, compute_covering_size
-from streamd.decode.random_crop import CropDraw, compute_random_crop_draws
+from streamd.decode.geometry import Draw, Geometry, compute_covering_size
+from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import build_box_label, build_stored_geometry
+from streamd.worker.box_labels import (
+    SampleGeometries,
+    build_box_label,
+    build_stored_geometries,
+    find_label_geometry,
+)
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
@@ -50,7 +56,7 @@ _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
 def transform_sample_row(
-    reader: StreamReader, sample_id: int, row: Row, geometry: Geometry | None = None
+    reader: StreamReader, sample_id: int, row: Row, landed: SampleGeometries | None = None
 ) -> SampleFault | None:
     """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
     if reader.transform is None:
@@ -58,7 +64,7 @@ def transform_sample_row(
     ids = np.array([sample_id], np.int64)
     specs = reader.spec.labels.items()
     labels = {
-        name: build_box_label(reader.manifest, spec, ids, {} if geometry is None else {0: geometry})
+        name: build_box_label(reader, spec, ids, {} if landed is None else {0: landed})
         if spec.is_ragged
         else reader.manifest.gather_label(name, ids).astype(spec.dtype)
         for name, spec in specs
@@ -81,8 +87,9 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
         _read_array_rows(seen, reader, reader.store, page)
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
-    row = np.empty(reader.spec.image_shape, dtype=np.uint8)
-    drawn = compute_random_crop_draws(reader.spec.image, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
+    rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
+    row = next(iter(rows.values()))
+    drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
@@ -90,14 +97,16 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
             page.write_row_progress(0, place, WorkerPhase.DECODING)
-            geometry = _decode_image_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place])
-            if geometry is not None:
-                digest = _compute_content_digest(blob)
-                _count_odd_boxes(seen, sample_id, geometry, reader)
+            files = blob if isinstance(blob, tuple) else (blob,)
+            draws = {name: numbers[place] for name, numbers in drawn.items()}
+            landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader.spec.images, draws)
+            if landed is not None:
+                digest = _compute_content_digest(b"".join(files))
+                _count_odd_boxes(seen, sample_id, landed, reader)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, row, geometry, reader):
+                if _transform_row_or_add_fault(seen, sample_id, row, landed, reader):
                     seen.digests.append(digest)
-                    _count_format_and_size(seen, blob, reader.spec.image)
+                    _count_format_and_size(seen, files[0], reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
@@ -115,11 +124,12 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
+    landed = build_stored_geometries(reader.spec.images, [True])[0]
     for place in np.flatnonzero(held).tolist():
-        digest, geometry = _compute_content_digest(images[place].data), build_stored_geometry(image)
-        _count_odd_boxes(result, result.ids[place], geometry, reader)
+        digest = _compute_content_digest(images[place].data)
+        _count_odd_boxes(result, result.ids[place], landed, reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], images[place], geometry, reader):
+        if _transform_row_or_add_fault(result, result.ids[place], images[place], landed, reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
@@ -137,37 +147,42 @@ def _compute_content_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _decode_image_or_add_fault(
-    result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
-) -> Geometry | None:
-    """Decodes an image into `row` and returns where it lies there, or adds a fault to `result` and returns None."""
+def _decode_sample_or_add_fault(
+    result: GroupResult,
+    sample_id: int,
+    files: Sequence[bytes],
+    rows: Mapping[str, Row],
+    images: Mapping[str, ImageSpec],
+    draws: Mapping[str, Draw | None],
+) -> dict[str, Geometry] | None:
+    """Decodes all images of a sample into `rows` and returns where they lie there. Adds a fault to `result` instead."""
     started_s = time.monotonic()
     try:
-        geometry = decode_image(blob, row, image, draw)
+        landed = decode_sample(files, rows, images, draws)
     except BadImageError as error:
         result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
         return None
     result.decode_s += time.monotonic() - started_s
-    return geometry
+    return landed
 
 
-def _count_odd_boxes(result: GroupResult, sample_id: int, geometry: Geometry, reader: StreamReader) -> None:
+def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometries, reader: StreamReader) -> None:
     """Adds the boxes of a sample that have no area or reach out of the picture."""
     for label in reader.spec.labels.values():
         if label.is_ragged:
             found = reader.manifest.ragged_column(label.name).read_sample(sample_id)
-            empty, outside = find_odd_rows(found, label, geometry.source)
+            empty, outside = find_odd_rows(found, label, find_label_geometry(reader, label, landed).source)
             if empty or outside:
                 odd = OddBoxes(empty, outside, sample_id if empty else None, sample_id if outside else None)
                 result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
 
 
 def _transform_row_or_add_fault(
-    result: GroupResult, sample_id: int, row: Row, geometry: Geometry, reader: StreamReader
+    result: GroupResult, sample_id: int, row: Row, landed: SampleGeometries, reader: StreamReader
 ) -> bool:
     """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, row, geometry)
+    fault = transform_sample_row(reader, sample_id, row, landed)
     if fault is not None:
         result.faults.append(fault)
         return False

@@ -22,7 +22,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -34,7 +34,14 @@ import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.image_files import (
+    ListedImage,
+    build_image_columns,
+    digest_image_files,
+    encode_image_roots,
+    list_image_columns,
+)
+from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,
@@ -51,7 +58,6 @@ _VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
 _DISPLAY_PREFIX: Final = "display."
-_ROWS_PREFIX: Final = "boxes."  # of the column with the rows of all boxes or points of a label
 _PREFIX: Final = struct.Struct("<8sII32s")
 _COLUMN_DTYPE: Final = re.compile(r"[<|](?:[iu][1248]|f[48]|S[1-9]\d{0,8})")  # NumPy's names, little-endian
 
@@ -81,6 +87,7 @@ class _ManifestHeader:
     columns: dict[str, _ColumnExtent]
     arrays: ArrayFiles | None = None
     shards: ShardFiles | None = None
+    images: dict[str, bytes | None] = field(default_factory=dict)
 
 
 _header_decoder: Final = msgspec.json.Decoder(_ManifestHeader)
@@ -105,18 +112,16 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     if scanned.weights is not None:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
+    digest_image_files(digest, scanned.images)
     return digest.hex_text()
 
 
 def _digest_label(digest: IdentityDigest, name: str, spec: LabelSpec, values: ListedValues) -> None:
     kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-    for part in (name, kind, msgspec.json.encode(spec.classes)):
+    for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
         digest.add_part(part)
-    if isinstance(values, RaggedColumn):
-        digest.add_part(spec.unit)
-        _digest_columns(digest, values.ends.astype(np.int64), values.numbers)
-    else:
-        _digest_columns(digest, values)
+    several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
+    _digest_columns(digest, *several)
 
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
@@ -144,11 +149,12 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
     for name, values in scanned.labels.items():
-        columns |= _build_label_columns(name, values)
+        columns |= build_label_columns(name, values)
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
         columns |= {f"{_DISPLAY_PREFIX}{name}": column for name, column in names.items()}
+    columns |= build_image_columns(scanned.images)
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = _ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -159,6 +165,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         columns=_compute_extents(columns),
         arrays=scanned.arrays,
         shards=scanned.shards,
+        images=encode_image_roots(scanned.images),
     )
     try:
         _replace_file(path, header, columns.values())
@@ -167,13 +174,6 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
             "state directory that it may write"
         ) from error
-
-
-def _build_label_columns(name: str, values: ListedValues) -> dict[str, WritableColumn]:
-    if isinstance(values, RaggedColumn):
-        ends, numbers = narrow_integers(values.ends.astype(np.int64)), _to_little_endian(values.numbers)
-        return {f"label.{name}": ends, f"{_ROWS_PREFIX}{name}": numbers}
-    return {f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)}
 
 
 def _build_row_columns(scanned: ScannedSamples) -> dict[str, ColumnArray]:
@@ -243,7 +243,7 @@ class Manifest:
     `content_id` is that of `compute_content_id`, and `config_id` the one that was written. `sizes` (n,) are in bytes,
     and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
     None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
-    None.
+    None. `images` has the files of further images by name.
     """
 
     def __init__(self, path: Path, header: _ManifestHeader, data: ColumnArray) -> None:
@@ -264,6 +264,7 @@ class Manifest:
             if name.startswith(_DISPLAY_PREFIX)
         }
         self._display_names = FileNames(shown) if shown else None
+        self.images = {name: ListedImage(name, root, self._columns) for name, root in header.images.items()}
         self._list_id = ""
 
     @staticmethod
@@ -292,6 +293,8 @@ class Manifest:
             digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
+            for image in self.images.values():
+                _digest_columns(digest, image.mtimes_ns.astype(np.int64, copy=False))
             self._list_id = digest.hex_text()
         return self._list_id
 
@@ -312,10 +315,12 @@ class Manifest:
         return self._shard_mtimes_ns[self.find_extra_column("shard")[ids]]
 
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns the bytes of each sample, of its file or its row, (len(ids),)."""
+        """Returns the bytes of each sample, of its files or its row, (len(ids),)."""
         if self.arrays is not None:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
-        return self.sizes[ids].astype(np.int64)
+        # The images are added one by one, since most samples have one.
+        own = self.sizes[ids].astype(np.int64)
+        return sum((image.sizes[ids].astype(np.int64) for image in self.images.values()), own)
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
@@ -323,7 +328,7 @@ class Manifest:
 
     def ragged_column(self, name: str) -> RaggedColumn:
         """Returns the boxes or points of a label, as the data have them. Raises KeyError for another label."""
-        return RaggedColumn(self._mapped_column(f"label.{name}"), self._mapped_column(f"{_ROWS_PREFIX}{name}"))
+        return RaggedColumn(self._mapped_column(f"label.{name}"), self._mapped_column(f"{ROWS_PREFIX}{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
@@ -399,6 +404,7 @@ class Manifest:
     def close(self) -> None:
         """Drops the mapping; it ends with the last array taken from it."""
         self._columns.clear()
+        self.images.clear()
         self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:
@@ -475,8 +481,9 @@ def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
     needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
     needed |= {f"label.{name}": samples for name in header.labels}
-    needed |= {f"{_ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
+    needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
+    needed |= list_image_columns(header.images, samples, columns)
     if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
         needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}
     for prefix, names in (("", files), (_DISPLAY_PREFIX, samples)):

@@ -6,14 +6,19 @@ seven boxes a picture, and `max` is often a hundred.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from streamd.dataset.manifest.columns import TextColumn, narrow_integers
+
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]
+
+ROWS_PREFIX: Final = "boxes."  # in a manifest, of the column with the rows of all boxes or points of a label
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,3 +70,13 @@ class RaggedColumn:
         starts = self.ends.astype(np.int64)[samples] - counts
         places = np.repeat(starts - (ends - counts), counts) + np.arange(int(counts.sum()), dtype=np.int64)
         return RaggedColumn(ends, self.numbers[places])
+
+
+def build_label_columns(
+    name: str, values: npt.NDArray[Any] | TextColumn | RaggedColumn
+) -> Mapping[str, npt.NDArray[Any] | TextColumn]:
+    """Returns the columns of a manifest that hold a label: one, or two for boxes and points."""
+    if isinstance(values, RaggedColumn):
+        ends = narrow_integers(values.ends.astype(np.int64))
+        return {f"label.{name}": ends, f"{ROWS_PREFIX}{name}": values.numbers.astype("<f4", copy=False)}
+    return {f"label.{name}": values if isinstance(values, TextColumn) else narrow_integers(values)}
