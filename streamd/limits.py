@@ -71,6 +71,11 @@ CACHE_PUBLISH_S: Final = 0.25  # from a row that is cached to its publication on
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger, but a sparse file that pretends to be one is
 MAX_PIXELS: Final = 100_000_000  # a larger image is a decompression bomb, not training data
 MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room for the longest
+MAX_BOXES: Final = 1 << 14  # of one sample; aerial images have a few thousand, and every row has room for the most
+MAX_ANNOTATION_BYTES: Final = 4 * GIB  # of a COCO file; the largest public ones have 1.5 GB
+MAX_LABEL_FILE_BYTES: Final = 16 * MIB  # of the text file with the boxes of one picture
+MAX_DATA_YAML_BYTES: Final = MIB  # of a data.yaml; the names of a thousand classes take 30 kB
+MAX_BOX_CLASS: Final = (1 << 24) - 1  # the largest whole number up to which float32 holds all
 MAX_REASON_CHARS: Final = 200  # kept of a decoder's message
 MAX_REFUSAL_CHARS: Final = 600  # kept of why a stream cannot be opened: a transform's labels, those expected, its file
 

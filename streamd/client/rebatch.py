@@ -157,7 +157,10 @@ class BatchGroup:
             last,
             arrays=arrays,
             labels={
-                name: _concatenate_padded([each.labels[name] for each in self._batches], empty) for name in last.labels
+                name: _concatenate_padded(
+                    [each.labels[name] for each in self._batches], empty, last.spec.labels[name].blank_value
+                )
+                for name in last.labels
             },
             weights=_concatenate_padded([each.weights for each in self._batches], empty),
             sample_ids=_concatenate_padded([each.sample_ids for each in self._batches], empty, PAD_ID),
@@ -331,7 +334,10 @@ def _pad_batch(batch: Batch, rows: int) -> Batch:
     return replace(
         batch,
         arrays=arrays,
-        labels={name: _concatenate_padded([values], empty) for name, values in batch.labels.items()},
+        labels={
+            name: _concatenate_padded([values], empty, batch.spec.labels[name].blank_value)
+            for name, values in batch.labels.items()
+        },
         weights=_concatenate_padded([batch.weights], empty),
         sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),
     )

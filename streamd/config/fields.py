@@ -32,13 +32,14 @@ from streamd.config.parsers import (
     parse_nonempty_text,
     parse_pixel_range,
     parse_scalar,
+    parse_visible_share,
     parse_workers_setting,
 )
 from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
-from streamd.limits import MAX_BATCH_ROWS
+from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES
 
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
@@ -176,6 +177,8 @@ Seed = Annotated[int, BeforeValidator(build_whole_number_parser(0, _MAX_SEED)), 
 BatchSize = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, MAX_BATCH_ROWS)), _build_number_schema(1, MAX_BATCH_ROWS)
 ]
+BoxCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_BOXES)), _build_number_schema(1, MAX_BOXES)]
+VisibleShare = Annotated[float, BeforeValidator(parse_visible_share), _build_number_schema(0, 1, "number")]
 ChunkCount = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, _MAX_CHUNK)), _build_number_schema(1, _MAX_CHUNK)
 ]

@@ -34,7 +34,7 @@ MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "path": "say where the data is, relative to the file",
     "image": "give the column that holds the file names",
     "images": "give the array that holds the images",
-    "type": "use category, int, float, string or tags",
+    "type": "use category, int, float, string, tags, boxes or points",
     "mean": "mean and std come together, one number per channel, from 0 to 255",
     "std": "mean and std come together, one number per channel, from 0 to 255",
     "secret": "give the path of the daemon's secret key file",

@@ -17,7 +17,9 @@ KeyProblem = tuple[tuple[str, ...], str]
 _PARTS: Final = frozenset({"dir", "stem", "name"})
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_PICTURE_KINDS: Final = frozenset({"folder", "filelist"})  # each of their samples is a picture of its own
+_PICTURE_KINDS: Final = frozenset(
+    {"folder", "filelist", "coco", "yolo"}
+)  # each of their samples is a picture of its own
 _COLUMN_KINDS: Final = frozenset({"table", "tar"})
 
 

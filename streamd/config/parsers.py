@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from streamd.config.hints import suggest_boolean, suggest_whole_number
+from streamd.config.hints import suggest_boolean, suggest_fraction, suggest_whole_number
 from streamd.config.units import format_bytes, format_yaml_value, parse_bytes
 from streamd.errors import suggest_name
 from streamd.limits import MIB
@@ -56,6 +56,12 @@ def build_number_parser(low: float, high: float, hint: HintBuilder) -> Callable[
         return value
 
     return parse_value
+
+
+def parse_visible_share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise _build_refusal(value, f"use a number from 0 to 1, the part of a box's area{suggest_fraction(value)}")
+    return float(value)
 
 
 def parse_scalar(value: object) -> object:

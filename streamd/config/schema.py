@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from streamd.config.box_rules import find_box_image_problems, find_box_problems, has_boxes
 from streamd.config.fields import (
     BatchSize,
     ConfigModel,
@@ -61,11 +62,11 @@ from streamd.config.schema_sections import (
     WeightsConfig,
     parse_npy_path,
 )
-from streamd.config.schema_sources import CHUNKED_KINDS, ENCODED_KINDS, FilledSource
+from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.core.text import is_encodable
 from streamd.dataset.files import TableSource
-from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
@@ -83,7 +84,7 @@ _DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
-    return LabelSource(label.type, label.source, label.file, label.classes)
+    return LabelSource(label.type, label.source, label.file, label.classes, label.box_rule)
 
 
 class StreamConfig(ConfigModel):
@@ -95,8 +96,9 @@ class StreamConfig(ConfigModel):
     split: SplitConfig | None = None
     """Holds back a part of the samples. A source with part: train or part: validation takes one of the two parts."""
     labels: dict[Text, LabelKey] | None = None
-    """The labels: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes has
-    one label, which is called label unless you give another name here. {} serves the images without labels.
+    """The labels: name: category | int | float | string | tags, or {type: ..., from: COLUMN}, or {type: boxes, max:
+    100} and {type: points, max: 17}. A folder of classes has one label, which is called label unless you give another
+    name here. {} serves the images without labels.
     """
     weights: Annotated[
         WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
@@ -206,10 +208,11 @@ class StreamConfig(ConfigModel):
         if not isinstance(data, Mapping) or not isinstance(source, Mapping):
             return data
         added: dict[str, object] = {}
-        if source.get("part") in ("train", "validation") and data.get("split") is None:
-            added["split"] = {}
         kind, shuffle = source.get("kind"), data.get("shuffle", {})
-        is_chunked = isinstance(kind, str) and kind in CHUNKED_KINDS  # a list or a mapping cannot be looked up
+        settings = SOURCE_MODELS[kind].settings if isinstance(kind, str) and kind in SOURCE_MODELS else DataSource
+        if source.get("part") in ("train", "validation") and data.get("split") is None and not settings.has_own_parts:
+            added["split"] = {}
+        is_chunked = settings.is_chunked
         if is_chunked and isinstance(shuffle, Mapping) and "kind" not in shuffle:
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
@@ -226,6 +229,10 @@ class StreamConfig(ConfigModel):
             if not self.images:
                 raise build_validation_error(*problems)
         problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
+        problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
+        problems += find_box_image_problems(self.labels, self.all_images)
+        if self.cache is not None and has_boxes(self.labels, self.source):
+            problems.append((("cache",), "a cache does not keep where a picture's boxes and points lie; remove it"))
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from streamd.config.fields import (
+    BoxCount,
     Bytes,
     ChunkCount,
     Classes,
@@ -34,18 +35,24 @@ from streamd.config.fields import (
     Seed,
     Size,
     Text,
+    VisibleShare,
     build_validation_error,
     resolve_path,
 )
 from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size
 from streamd.config.units import format_yaml_value
-from streamd.core.spec import BadPolicy, LabelType, Resize, Shuffle
+from streamd.core.spec import BadPolicy, BoxUnit, LabelType, Resize, Shuffle
+from streamd.dataset.sources import BoxFormat, BoxRule
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
 EngineKind = Literal["local", "ray"]
 
 _LEAVE: Final = "remove it, or change the kind"
+# The keys of boxes and points: the field, and its name in a configuration.
+_BOX_KEYS: Final = {"most": "max", "image": "of", "format": "format", "unit": "unit", "min_visible": "min_visible"}
+BOX_TYPES: Final = frozenset({"boxes", "points"})
+_KEYS_OF_TYPE: Final = {"boxes": frozenset(_BOX_KEYS), "points": frozenset({"most", "image", "unit"})}
 CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1, "index": 1}
 _MOST_OF_TYPE: Final = {"uint8": 255, "uint16": 65535}
 
@@ -65,7 +72,8 @@ class LabelConfig(ConfigModel):
 
     type: LabelType
     """category and int become int64, float becomes float32, string becomes text, and tags become one 0 or 1 for each
-    class."""
+    class. boxes and points become float32 (max, 5) and (max, 2), in pixels of the delivered image.
+    """
     source: Annotated[Text | Columns | None, BeforeValidator(parse_from_setting), AfterValidator(resolve_npy_path)] = (
         Field(default=None, alias="from")
     )
@@ -74,6 +82,50 @@ class LabelConfig(ConfigModel):
     """
     classes: Annotated[Classes | None, BeforeValidator(parse_class_list)] = None
     """Fixes the classes and their numbers: the first is 0. Without this key, the classes are taken from the data."""
+    most: Annotated[BoxCount | None, Field(alias="max")] = None
+    """For boxes and points, required: the most that a sample may have. Each row of a batch has room for so many."""
+    image: Annotated[Text | None, Field(alias="of")] = None
+    """For boxes and points: the image that they follow; the default is the first image."""
+    format: BoxFormat | None = None
+    """For boxes: xyxy (left, top, right, bottom; the default), xywh (left, top, width, height) or cxcywh (the centre,
+    width, height)."""
+    unit: BoxUnit | None = None
+    """For boxes and points: pixel (of the picture in its file; the default), or fraction (of its width and height)."""
+    min_visible: VisibleShare | None = None
+    """For boxes: a box of which less than this part of its area is left after cropping is left out; default 0. Boxes
+    of which nothing is left are always left out."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Yields the keys for the repr, which names manifests: the keys of boxes count only where they are given."""
+        for name, value in super().__repr_args__():
+            if name not in _BOX_KEYS or value is not None:
+                yield name, value
+
+    @property
+    def box_rule(self) -> BoxRule | None:
+        """The rule for boxes and points; None for other types."""
+        if self.most is None:
+            return None
+        return BoxRule(
+            self.most, self.format or "xyxy", self.unit or "pixel", self.min_visible or 0.0, self.image or ""
+        )
+
+    @model_validator(mode="after")
+    def _check_box_keys_allowed_by_type(self) -> Self:
+        stray = [
+            key for key in _BOX_KEYS if key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ())
+        ]
+        problems = [
+            ((_BOX_KEYS[key],), f"does not belong to a label of type {self.type}; remove it, or change the type")
+            for key in stray
+        ]
+        if self.type in _KEYS_OF_TYPE and self.most is None:
+            problems.append(
+                (("max",), f"is missing; a label of type {self.type} needs the most that a sample may have: max: 100")
+            )
+        if problems:
+            raise build_validation_error(*problems)
+        return self
 
     @property
     def file(self) -> Path | None:
@@ -84,7 +136,7 @@ class LabelConfig(ConfigModel):
     @classmethod
     def _check_classes_allowed_by_type(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
         kind = info.data.get("type", "category")
-        if value is not None and kind not in {"category", "tags"}:
+        if value is not None and kind not in {"category", "tags", "boxes"}:
             raise ValueError(f"a label of type {kind} has no classes; use type: category, or leave classes out")
         return value
 
@@ -98,6 +150,10 @@ class WeightsConfig(ConfigModel):
     @property
     def type(self) -> Literal["weight"]:
         return "weight"
+
+    @property
+    def box_rule(self) -> None:
+        """None: weights are no boxes."""
 
     @property
     def classes(self) -> None:

@@ -69,7 +69,6 @@ SOURCE_MODELS: Final[dict[str, type[SourceModel]]] = {
     kind: _build_source_model(each.settings) for kind, each in FORMATS.items()
 }
 ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_encoded)
-CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_chunked)
 
 
 class _FilledSource:

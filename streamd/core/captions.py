@@ -115,16 +115,32 @@ def _format_label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any
 
 
 def format_label(label: LabelSpec, value: Any) -> str:
-    """Returns one sample's label as text: the class, the tags, the text itself, or numbers with three digits."""
+    """Returns one sample's label as text: the class, tags, the text, how many boxes, or numbers with three digits."""
     if label.type == "tags":
         return ", ".join(str(label.classes[place]) for place in np.flatnonzero(value)) or "no tags"
     if label.type == "string":
         return str(value)
+    if label.is_ragged:
+        return _format_box_count(label, value)
     if label.type == "category" and not label.width:
         return _lookup_class_name(label, int(value))
     numbers = np.atleast_1d(value)
     more = " …" if numbers.size > _SHOWN_NUMBERS else ""
     return " ".join(format_number(each) for each in numbers[:_SHOWN_NUMBERS].tolist()) + more
+
+
+def _format_box_count(label: LabelSpec, rows: Any) -> str:
+    """Returns how many boxes of each class, or points, a sample has: `3 (2 car, dog)`. Those left out are -1."""
+    there = rows[(rows >= 0).any(axis=1)]
+    if label.type == "points" or not len(there):
+        return str(len(there))
+    codes, counts = np.unique(there[:, -1].astype(np.int64), return_counts=True)
+    each = [
+        f"{f'{count} ' if count > 1 else ''}{_lookup_class_name(label, code)}"
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+    ]
+    more = ", …" if len(each) > _SHOWN_LABELS else ""
+    return f"{len(there)} ({', '.join(each[:_SHOWN_LABELS])}{more})"
 
 
 def _lookup_class_name(label: LabelSpec, code: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.spec import StreamSpec
+from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.limits import PAGE_BYTES, TENSOR_ALIGN_BYTES
 
 
@@ -61,13 +61,15 @@ def _align_up(offset: int, alignment: int) -> int:
 def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
     """Returns the layout of a batch of `rows` rows. Both sides compute the same one, from the spec alone."""
     images = tuple((name, image.dtype, image.shape) for name, image in spec.images.items())
-    labels = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
+    labels = tuple((label.name, label.dtype, label.shape) for label in spec.labels.values())
     return _place_tensors(images, labels, rows)
 
 
 @lru_cache(maxsize=256)
 def _place_tensors(
-    images: tuple[tuple[str, str, tuple[int, ...]], ...], labels: tuple[tuple[str, str, int], ...], rows: int
+    images: tuple[tuple[str, str, tuple[int, ...]], ...],
+    labels: tuple[tuple[str, str, tuple[int, ...]], ...],
+    rows: int,
 ) -> SlotLayout:
     offset = 0
     placed: list[SlotTensor] = []
@@ -75,7 +77,7 @@ def _place_tensors(
     # DLPack. No label has the name of an image, but either may be called as the two in the middle.
     wanted = [(name, dtype, (rows, *shape)) for name, dtype, shape in images]
     wanted += [("sample_ids", "int64", (rows,)), ("weights", "float32", (rows,))]
-    wanted += [(name, dtype, (rows, width) if width else (rows,)) for name, dtype, width in labels]
+    wanted += [(name, dtype, (rows, *shape)) for name, dtype, shape in labels]
     for name, dtype, shape in wanted:
         tensor = SlotTensor(name, dtype, shape, _align_up(offset, TENSOR_ALIGN_BYTES))
         offset = tensor.offset + tensor.size_bytes
@@ -88,6 +90,14 @@ def _place_tensors(
         {tensor.name: tensor for tensor in rest},
         max(offset, 1),
     )
+
+
+def build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
+    """Returns a label of rows without a sample: 0, an empty text, or -1 for boxes and points."""
+    values: npt.NDArray[Any] = np.zeros((rows, *label.shape), label.dtype)  # for text, these are "" and not "0"
+    if label.blank_value:
+        values[...] = label.blank_value
+    return values
 
 
 def compute_slot_bytes(spec: StreamSpec) -> int:

@@ -15,7 +15,8 @@ from streamd.core.text import format_count
 OrderId = NewType("OrderId", str)
 PixelId = NewType("PixelId", str)
 
-LabelType = Literal["category", "int", "float", "string", "tags"]
+LabelType = Literal["category", "int", "float", "string", "tags", "boxes", "points"]
+BoxUnit = Literal["pixel", "fraction"]  # of the numbers in the data; fractions are of the picture's width and height
 Shuffle = Literal["full", "none", "chunk"]
 RemainderPolicy = Literal["keep", "drop", "pad"]  # of the last batch; the configuration's false, true, pad
 BadPolicy = Literal["substitute", "mask", "fail"]
@@ -50,6 +51,12 @@ class LabelSpec:
 
     Category and tags have `classes`, and `counts`, the samples of each class. Int and float have `mean` and `std`, over
     all samples and all k numbers of a vector. `text_bytes` is the length of the longest string in UTF-8.
+
+    Boxes have shape (B, rows, 5): left, top, right, bottom, in pixels of the delivered image, and the class. Points
+    have shape (B, rows, 2). Both are -1 where there is no box or point. `rows` is the configuration's `max`. `image`
+    names the image that they follow; empty means the first one. `unit` is that of the data. A box of which less than
+    `min_visible` is left, as a part of its area, is not delivered. Boxes with named classes have `classes`, and in
+    `counts` the boxes of each.
     """
 
     name: str
@@ -60,13 +67,34 @@ class LabelSpec:
     mean: float | None = None
     std: float | None = None
     text_bytes: int = 0
+    rows: int = 0
+    image: str = ""
+    unit: BoxUnit = "pixel"
+    min_visible: float = 0.0
 
     @property
     def dtype(self) -> str:
-        """The NumPy dtype in a slot: int64 for category and int, float32 for float and tags, UTF-8 bytes for string."""
+        """The NumPy dtype in a slot: int64 for category and int, UTF-8 bytes for string, float32 for all others."""
         if self.type == "string":
             return f"S{max(self.text_bytes, 1)}"
-        return "float32" if self.type in {"float", "tags"} else "int64"
+        return "int64" if self.type in {"category", "int"} else "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample's value: (), (k,), or (rows, 5) and (rows, 2) for boxes and points."""
+        if self.rows:
+            return (self.rows, self.width)
+        return (self.width,) if self.width else ()
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether samples have any number of boxes or points, of which the data hold only those that are there."""
+        return self.type in {"boxes", "points"}
+
+    @property
+    def blank_value(self) -> int:
+        """The number in rows without a sample."""
+        return -1 if self.is_ragged else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.dataset.arrays import NpySource
+from streamd.dataset.coco import CocoSource
 from streamd.dataset.files import FilelistSource, FolderSource, TableSource
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.sources import DataSource
 from streamd.dataset.tar import TarSource
+from streamd.dataset.yolo import YoloSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +42,7 @@ FORMATS: Final[dict[str, SourceFormat]] = {
         SourceFormat(LmdbSource, "streamd.dataset.lmdb.scan:scan_lmdb"),
         SourceFormat(NpySource, "streamd.dataset.arrays.npy_scan:scan_npy"),
         SourceFormat(TarSource, "streamd.dataset.tar.scan:scan_tar"),
+        SourceFormat(CocoSource, "streamd.dataset.coco.scan:scan_coco", "the names of the pictures"),
+        SourceFormat(YoloSource, "streamd.dataset.yolo.scan:scan_yolo", "the names of the pictures"),
     )
 }

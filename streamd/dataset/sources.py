@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
+from streamd.core.spec import BoxUnit
 from streamd.errors import suggest_name
 
 Scalar = str | int | float | bool
 Part = Literal["train", "validation", "all"]
+BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
 IS_PATTERN: Final = object()  # marks a path that may have the wildcards * ? and []
 
@@ -50,7 +52,7 @@ class DataSource:
 
     kind: str
     path: Path | str
-    part: Part | None
+    part: str | None
 
     is_encoded: ClassVar[bool] = True
     """Samples are encoded images of any size, to be decoded; otherwise they are rows of arrays."""
@@ -58,6 +60,10 @@ class DataSource:
     """Neighbouring samples are read together, so an epoch is shuffled in chunks unless configured otherwise."""
     has_columns: ClassVar[bool] = False
     """Labels are columns or arrays of their own, and only configured ones exist."""
+    has_own_boxes: ClassVar[bool] = False
+    """Boxes come with a format, a unit and classes of their own, which the configuration cannot choose."""
+    has_own_parts: ClassVar[bool] = False
+    """Its parts are listed in the data, so that there is nothing to split."""
     has_own_images: ClassVar[bool] = False
     """The function that lists the samples also takes the images of a sample: columns, suffixes, or which files to leave
     out."""
@@ -85,20 +91,38 @@ class DataSource:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxRule:
+    """How boxes or points stand in the data, and which of them a batch carries: at most `most` a sample.
+
+    `format` is of boxes: left, top, right and bottom, or left and top or the centre with width and height. `image` is
+    the image that they follow, empty for the first one. A box of which less than `min_visible` is left, as a part of
+    its area, is not delivered. `has_own_form`: the source prescribes format and unit.
+    """
+
+    most: int
+    format: BoxFormat = "xyxy"
+    unit: BoxUnit = "pixel"
+    min_visible: float = 0.0
+    image: str = ""
+    has_own_form: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LabelSource:
     """Where one label comes from, or the weights.
 
     Without arguments: the label made of the classes of a folder or a list.
 
-    `type` is `category`, `int`, `float`, `string`, `tags`, or `weight` for weights. `source` has the column or columns;
-    None means the label's own name. `file` is the .npy file that holds the label, if one does. `classes` are in a fixed
-    order; None means that the data decide.
+    `type` is `category`, `int`, `float`, `string`, `tags`, `boxes`, `points`, or `weight` for weights. `source` has the
+    column or columns; None means the label's own name. `file` is the .npy file that holds the label, if one does.
+    `classes` are in a fixed order; None means that the data decide. Boxes and points have a `boxes` rule.
     """
 
     type: str = "category"
     source: str | tuple[str, ...] | None = None
     file: Path | None = None
     classes: tuple[object, ...] | None = None
+    boxes: BoxRule | None = None
 
     def list_columns(self, label: str) -> tuple[str, ...]:
         """Returns the columns, arrays or suffixes that `label` is made of: its own name unless others are given."""

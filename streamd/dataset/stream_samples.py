@@ -25,6 +25,7 @@ from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
 from streamd.dataset.labels.encode import (
     ClassValue,
+    add_box_counts_to_spec,
     add_class_counts_to_spec,
     add_mean_and_std_to_spec,
     build_class_numbers,
@@ -32,6 +33,7 @@ from streamd.dataset.labels.encode import (
     order_classes,
 )
 from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
+from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
 from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
@@ -145,7 +147,9 @@ def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
             return add_tag_counts_to_spec(spec, np.asarray(values, np.uint8))
         case "int" | "float":
             return add_mean_and_std_to_spec(spec, values)
-        case "string":
+        case "boxes" if isinstance(values, RaggedColumn):
+            return add_box_counts_to_spec(spec, values)
+        case _:
             return spec
 
 
@@ -155,11 +159,29 @@ def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSampl
     `scans` is by stream name. A configured class list holds for all streams; without one the classes are merged, in the
     order of `order_classes`. Raises ConfigError when configured lists differ, or lack a class that another stream has.
     """
+    _check_equal_box_classes(scans)
     names = sorted(
         {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
     )
     shared = {name: _merge_classes(name, scans) for name in names}
     return {stream: _renumber_labels(scanned, shared) for stream, scanned in scans.items()}
+
+
+def _check_equal_box_classes(scans: Mapping[str, ScannedSamples]) -> None:
+    """Raises ConfigError where boxes of one label name have different classes in two streams.
+
+    The numbers of their classes come with the data, so a number would mean one class here and another one there.
+    """
+    first: dict[str, tuple[str, LabelSpec]] = {}
+    for stream, scanned in scans.items():
+        for name, spec in scanned.specs.items():
+            other, known = first.setdefault(name, (stream, spec))
+            if spec.type == known.type == "boxes" and spec.classes != known.classes:
+                raise ConfigError(
+                    f"streams.{stream}.labels.{name}: the classes of its boxes, [{format_classes(spec.classes)}], "
+                    f"differ from those of streams.{other}.labels.{name}, [{format_classes(known.classes)}], so one "
+                    "number would mean two classes; make the lists equal, or give the labels different names"
+                )
 
 
 def _has_class_list(spec: LabelSpec) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID
+from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_list
 from streamd.errors import ConfigError, StreamdError, suggest_name
@@ -347,9 +348,5 @@ def build_blank_batch(spec: StreamSpec) -> BlankBatch:
     """Builds a blank batch of the stream's full size. Its images take no memory."""
     rows = spec.batch_size
     images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
-    labels = {name: _build_blank_label(label, rows) for name, label in spec.labels.items()}
+    labels = {name: build_blank_label(label, rows) for name, label in spec.labels.items()}
     return BlankBatch(images, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))
-
-
-def _build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
-    return np.zeros((rows, label.width) if label.width else rows, label.dtype)

@@ -10,9 +10,11 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample
+from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
+from streamd.worker.box_labels import build_box_label, build_stored_geometries
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
@@ -45,6 +47,8 @@ class TaskRunner:
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
+        self._geometries: dict[int, dict[str, Geometry]] = {}  # of rows with a sample, where labels are boxes or points
+        self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
@@ -58,6 +62,8 @@ class TaskRunner:
             # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
             self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
+        if self._has_boxes:
+            self._geometries = build_stored_geometries(self._reader.spec.images, self._is_gathered)
         whole = all(self._is_gathered)
         if whole:
             self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
@@ -82,25 +88,28 @@ class TaskRunner:
         if isinstance(blob, bytes | tuple):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
-                self._decode_row(place, blob)
+                landed = self._decode_row(place, blob)
             except BadImageError as error:
                 self.unfilled_rows.append(
                     UnfilledRow(int(self._task.ids[place]), format_error_reason(error), lasting=True)
                 )
             else:
                 self._decoded.append(place)
+                if self._has_boxes:
+                    self._geometries[place] = landed
         elif isinstance(blob, UnfilledRow):
             self.unfilled_rows.append(blob)
         else:
             for name, values in self._arrays.items():
                 values[self._rows[place]] = self._reader.spec.images[name].fill
 
-    def _decode_row(self, place: int, blob: bytes | SampleBytes) -> None:
+    def _decode_row(self, place: int, blob: bytes | SampleBytes) -> dict[str, Geometry]:
+        """Decodes the images of a sample, and returns how each lands in its row. Raises BadImageError."""
         row, spec = self._rows[place], self._reader.spec
         if isinstance(blob, bytes):
-            decode_image(blob, self._images[row], spec.image, self._first_draws[place])
-            return
-        decode_sample(
+            name = next(iter(spec.images))
+            return {name: decode_image(blob, self._images[row], spec.image, self._first_draws[place])}
+        return decode_sample(
             blob,
             {name: values[row] for name, values in self._arrays.items()},
             spec.images,
@@ -150,7 +159,10 @@ class TaskRunner:
             raise UnfitTransformError(f"{error}; the sample was {file}; fix the transform and send SIGHUP") from error
 
     def write_labels(self) -> None:
-        """Writes ids, weights and labels of the task's rows; a row without a sample has weight 0 and labels of zero."""
+        """Writes ids, weights and labels of the task's rows.
+
+        A row without a sample has weight 0 and labels of zero, or -1 for boxes and points.
+        """
         ids, manifest = self._task.ids, self._reader.manifest
         rows = self._task.rows if self._row_slice is None else self._row_slice
         absent = ids == PAD_ID
@@ -160,6 +172,11 @@ class TaskRunner:
         self._layout.sample_ids.build_array_in_memory(self._memory)[rows] = ids
         self._layout.weights.build_array_in_memory(self._memory)[rows] = manifest.gather_weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
+            label = self._reader.spec.labels[name]
+            if label.is_ragged:
+                boxes = build_box_label(self._reader, label, ids, self._geometries)
+                tensor.build_array_in_memory(self._memory)[rows] = boxes
+                continue
             values = manifest.gather_label(name, known)
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # for texts, an empty one

@@ -26,6 +26,7 @@ from PIL import Image, ImageFile
 
 from streamd.core.import_function import lookup_function
 from streamd.core.sample_rng import build_generators
+from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId, compute_identity
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.manifest import Manifest
@@ -255,14 +256,11 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
 def _transform_probe_images(
     transform: StreamTransform, image: ImageSpec, subject: str, report_trial: ReportTrial
 ) -> Iterator[bytes | str]:
-    """Yields the result for each built-in image with labels of zero: its bytes, or the text of the error."""
+    """Yields the result for each built-in image with labels of zero and no boxes: its bytes, or the error's text."""
     for number, row in enumerate(decode_probe_images(image)):
         report_trial(subject, WorkerPhase.TRYING)  # once for each image, which may take as long as one row
         (rng,) = build_generators(0, 0, np.array([number]), RNG_PURPOSE)
-        labels = {
-            name: np.zeros((1, *_compute_label_shape(spec.width)), spec.dtype)
-            for name, spec in transform.labels.items()
-        }
+        labels = {name: build_blank_label(spec, 1) for name, spec in transform.labels.items()}
         try:
             transform.transform_row(row, labels, 0, rng)
         except FailedTransformError as error:
@@ -271,10 +269,6 @@ def _transform_probe_images(
             yield str(error)
         else:
             yield b"".join([row.tobytes(), *(labels[name].tobytes() for name in sorted(labels))])
-
-
-def _compute_label_shape(width: int) -> tuple[int, ...]:
-    return (width,) if width else ()
 
 
 def load_transform(place: TransformPlace) -> Function:

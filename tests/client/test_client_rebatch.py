@@ -16,7 +16,7 @@ from support.sample_specs import some_spec
 from streamd.client.batch import Batch
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.core.bad_samples import BadRow
-from streamd.core.spec import ImageSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
+from streamd.core.spec import ImageSpec, LabelSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
 from streamd.errors import ConfigError
 
 B: Final = 12
@@ -29,7 +29,7 @@ def spec_of(samples: int, remainder: RemainderPolicy = "keep") -> StreamSpec:
         samples=samples,
         batch_size=B,
         batches=batches,
-        labels={},
+        labels={"n": LabelSpec("n", "int"), "name": LabelSpec("name", "string")},
         images={"image": ImageSpec(1, 2, 3)},
         remainder=remainder,
     )

@@ -10,9 +10,9 @@ from streamd.errors import ConfigError
 
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
-TYPES = "category, int, float, string or tags"
+TYPES = "category, int, float, string, tags, boxes or points"
 ENDPOINT = "an endpoint is ipc:///path/to/socket"
-KINDS = "folder, table, filelist, hdf5, lmdb, npy or tar"
+KINDS = "folder, table, filelist, hdf5, lmdb, npy, tar, coco or yolo"
 NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g, b]}"
 
 
@@ -44,8 +44,8 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
         ({"shuffle": "ful"}, "shuffle.kind: found 'ful'; use full, none or chunk; did you mean 'full'?"),
-        ({"labels": {"a": {"from": "b"}}}, "labels.a.type: is missing; use category, int, float, string or tags"),
-        ({"labels": {"a": {"type": "int", "form": "b"}}}, "labels.a.form: unknown key; did you mean 'from'?"),
+        ({"labels": {"a": {"from": "b"}}}, f"labels.a.type: is missing; use {TYPES}"),
+        ({"labels": {"a": {"type": "int", "frm": "b"}}}, "labels.a.frm: unknown key; did you mean 'from'?"),
         ({"labels": {1: "int"}}, "labels[1]: found 1; use text that is not empty; put it in quotes"),
         ({"normalize": "imagnet"}, f"normalize: found 'imagnet'; use {NORMALIZE}; did you mean 'imagenet'?"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "var": 1}}, "normalize.var: unknown key; use mean or std"),
@@ -55,8 +55,10 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"source": {"kind": "folder", "path": "d", "take": 5}},
  f"source.take: is not in this version; {UNSERVED_KEYS['take']}"),
         ({"split": {"folds": 5}}, f"split.folds: is not in this version; {UNSERVED_KEYS['folds']}"),
-        ({"images": {"a": {"size": [8, 8], "views": 2}}},
- f"images.a.views: is not in this version; {UNSERVED_KEYS['views']}"),
+        (
+            {"images": {"a": {"size": [8, 8], "views": 2}}},
+            f"images.a.views: is not in this version; {UNSERVED_KEYS['views']}",
+        ),
         ({"source": {"kind": "folder", "path": "d", "images": "x"}},
  "source.images: belongs to kind hdf5 or lmdb, but kind is folder; remove it, or change the kind"),
         ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},
@@ -84,7 +86,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
  "image.mode: found 'grey'; use RGB, L or index; did you mean 'L'?"),
         (
             {"source": {"kind": "folder", "path": "d", "root": "x"}},
-            "source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind",
+            "source.root: belongs to kind table, filelist or coco, but kind is folder; remove it, or change the kind",
         ),
         (
             {"source": {"kind": "table", "path": "d", "images": "x"}},

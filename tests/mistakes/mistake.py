@@ -34,6 +34,7 @@ class Mistake:
     whatever `files` put in its place or, as None, take away. `prepare` does what files cannot. `command` is a command,
     or Python on a `client`, and then `says` is the error. `running`: a daemon serves train, validation and others.
     `without`: a library that is not installed. `unprivileged`: permissions count, even for root.
+    `printed`: `says` is what check prints under Trouble, and not on stderr.
     """
 
     did: str
@@ -47,6 +48,7 @@ class Mistake:
     running: bool = False
     without: str | None = None
     unprivileged: bool = False
+    printed: bool = False
 
 
 def in_train(did: str, *, says: str, do: str, config: str = GOOD, **more: Any) -> Mistake:

@@ -207,7 +207,8 @@ OF_CONFIGURATION: Final = (
         "used another tool's word for the type of a label",
         config=TABLE.replace("float", "regression"),
         says=(
-            "4: labels.angle.type: found 'regression'; use category, int, float, string or tags; did you mean 'float'?"
+            "4: labels.angle.type: found 'regression'; use category, int, float, string, tags, boxes or points; did "
+            "you mean 'float'?"
         ),
         do="Use one of the types that the message lists.",
     ),
@@ -261,13 +262,18 @@ OF_CONFIGURATION: Final = (
     in_train(
         "called a table's kind csv",
         config=TABLE.replace("kind: table", "kind: csv"),
-        says="3: source: kind: found 'csv'; use folder, table, filelist, hdf5, lmdb, npy or tar; did you mean 'table'?",
+        says=(
+            "3: source: kind: found 'csv'; use folder, table, filelist, hdf5, lmdb, npy, tar, coco or yolo; did "
+            "you mean 'table'?"
+        ),
         do="Write kind: table, for CSV, TSV and Parquet.",
     ),
     in_train(
         "used a key for tables with a folder",
         config=GOOD.replace("path: data", "path: data, root: data"),
-        says=("3: source.root: belongs to kind table or filelist, but kind is folder; remove it, or change the kind"),
+        says=(
+            "3: source.root: belongs to kind table, filelist or coco, but kind is folder; remove it, or change the kind"
+        ),
         do="Leave the key out.",
     ),
     Mistake(

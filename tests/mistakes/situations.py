@@ -137,7 +137,9 @@ def run_here(
     monkeypatch.setitem(sys.modules, "keras", ModuleType("keras"))  # nobody here gets so far as to need it
     with forgotten(place), pytest.raises(SystemExit) as ended:
         _main(program)()
-    return Ended(int(ended.value.code or 0), _told(capfd.readouterr().err))
+    written = capfd.readouterr()
+    told = _troubles(written.out) if mistake.printed else _told(written.err)
+    return Ended(int(ended.value.code or 0), told)
 
 
 def run_code(mistake: Mistake, endpoint: str) -> Ended:
@@ -169,6 +171,11 @@ def _main(program: str) -> Callable[[], None]:
 def _told(stderr: str) -> list[str]:
     assert "Traceback" not in stderr, stderr
     return [line for line in stderr.splitlines() if line.strip() and not re.match(r"\d\d:\d\d:\d\d I ", line)]
+
+
+def _troubles(report: str) -> list[str]:
+    _, _, rest = report.partition("\nTrouble:\n")
+    return [line.strip() for line in rest.partition("\n\n")[0].splitlines()]
 
 
 _BOUNDING_SET_DROP = 24  # of prctl

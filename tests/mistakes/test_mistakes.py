@@ -10,6 +10,7 @@ import pytest
 from mistake import Mistake
 from mistakes_page import CHAPTERS, PAGE, page
 from of_arrays import OF_ARRAYS
+from of_boxes import OF_BOXES
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_lmdb import OF_LMDB
@@ -70,13 +71,14 @@ def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
 def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> None:
     unplaced = [
         each.did
-        for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_LMDB, *OF_SHARDS)
+        for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_LMDB, *OF_SHARDS, *OF_BOXES)
         if not re.search(r"config\.yaml:\d+:", each.says)
     ]
     assert unplaced == [
         "named a configuration that is not there",
         "named the folder that the configuration is in",
         "named an image instead of the configuration",
+        "left boxes without area and outside of their pictures in the data",
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from mistake import SERVE, Mistake
 from of_arrays import OF_ARRAYS
+from of_boxes import OF_BOXES
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_first_configuration import OF_FIRST_CONFIGURATION
@@ -37,6 +38,7 @@ CHAPTERS: Final = (
     ("Before there is a config.yaml", OF_FIRST_CONFIGURATION),
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
+    ("In boxes and points", OF_BOXES),
     ("In arrays", OF_ARRAYS),
     ("In HDF5 files", OF_HDF5),
     ("In LMDB files", OF_LMDB),

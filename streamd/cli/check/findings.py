@@ -10,7 +10,13 @@ from typing import Final
 
 import msgspec
 
-from streamd.cli.check.labels import LabelFinding, SimilarClasses, find_label_warnings, format_similar_classes
+from streamd.cli.check.labels import (
+    LabelFinding,
+    SimilarClasses,
+    find_box_troubles,
+    find_label_warnings,
+    format_similar_classes,
+)
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
@@ -252,6 +258,8 @@ def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
         )
     if stream.weights is not None and not stream.weights.most:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
+    for label, finding in stream.labels.items():
+        yield from (f"{name}: {trouble}" for trouble in find_box_troubles(label, finding))
     if stream.bad_samples.stops is not None:
         yield (
             f"{name}: the daemon would stop this stream: "

@@ -6,15 +6,17 @@ Also finds classes that are probably one: their names differ only in case, blank
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from streamd.cli.check.duplicates import StreamSample
+from streamd.cli.check.reader_messages import OddBoxes
 from streamd.core.spec import LabelSpec, LabelType
 from streamd.core.text import format_count, format_list
+from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import LabelValues
 
 _UNEVEN_CLASSES: Final = 3.0  # times as many images; less hardly affects a training
@@ -23,8 +25,24 @@ _MIN_LETTERS: Final = 2  # of similar names: a data set of letters may have both
 
 
 @dataclass(frozen=True, slots=True)
+class BoxSummary:
+    """The boxes or points of a stream: their number, the most of a sample, and the samples that have none.
+
+    `empty` have no area, and `outside` reach out of their pictures, for example in the files named here.
+    """
+
+    count: int
+    most: int
+    samples_without: int
+    empty: int = 0
+    outside: int = 0
+    empty_file: str = ""
+    outside_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LabelFinding:
-    """One label. `classes` with their counts for category and tags; the range, mean and deviation of numbers."""
+    """One label. `classes` with their counts for category, tags and boxes; the range, mean and deviation of numbers."""
 
     type: LabelType
     classes: dict[str, int]
@@ -33,6 +51,7 @@ class LabelFinding:
     most: float | None = None
     mean: float | None = None
     std: float | None = None
+    boxes: BoxSummary | None = None
 
 
 def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
@@ -49,6 +68,45 @@ def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
     )
 
 
+def build_box_finding(
+    spec: LabelSpec, column: RaggedColumn, odd: OddBoxes, format_file: Callable[[int], str]
+) -> LabelFinding:
+    """Describes a label of boxes or points; `format_file` returns the name of a sample's file."""
+    counts = column.counts
+    boxes = BoxSummary(
+        int(counts.sum()),
+        int(counts.max(initial=0)),
+        int(np.count_nonzero(counts == 0)),
+        odd.empty,
+        odd.outside,
+        "" if odd.first_empty is None else format_file(odd.first_empty),
+        "" if odd.first_outside is None else format_file(odd.first_outside),
+    )
+    return LabelFinding(spec.type, dict(zip(map(str, spec.classes), spec.counts, strict=True)), boxes=boxes)
+
+
+def find_box_troubles(name: str, finding: LabelFinding) -> list[str]:
+    """Returns what is wrong with the boxes or points of a label."""
+    found, boxes, what = [], finding.boxes, finding.type
+    if boxes is None:
+        return []
+    if boxes.empty:
+        found.append(
+            f"{name}: {format_count(boxes.empty, 'box has', 'boxes have')} no area and will not be delivered, such as "
+            f"in {boxes.empty_file}; correct or remove such boxes"
+        )
+    if boxes.outside:
+        count = format_count(
+            boxes.outside, *(("box lies", "boxes lie") if what == "boxes" else ("point lies", "points lie"))
+        )
+        effect = "is cut at its edge" if what == "boxes" else "is delivered as -1, -1"
+        found.append(
+            f"{name}: {count} partly or wholly outside of the picture, and what is outside {effect}, such as in "
+            f"{boxes.outside_file}; correct them, or unit and format if they were written for another size"
+        )
+    return found
+
+
 def find_first_sample_of_class(spec: LabelSpec, values: LabelValues, number: int) -> int:
     """Returns the first sample of class `number` of a category or of tags; the class must have a sample."""
     if spec.type == "tags":
@@ -63,6 +121,8 @@ def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) 
     """
     if finding.least is not None and finding.least == finding.most:
         return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
+    if finding.boxes is not None and not finding.boxes.count:
+        return [f"{name}: not a single sample has any: there is nothing to learn from it"]
     if not finding.classes:
         return []
     found = []

@@ -41,6 +41,32 @@ class SampleFault:
     effect: FaultEffect
 
 
+@dataclass(frozen=True, slots=True)
+class OddBoxes:
+    """The boxes of a label that have no area, and the boxes or points that reach out of their pictures.
+
+    `first_empty` and `first_outside` are the first samples that have such.
+    """
+
+    empty: int = 0
+    outside: int = 0
+    first_empty: int | None = None
+    first_outside: int | None = None
+
+    def add_odd_boxes(self, other: OddBoxes) -> OddBoxes:
+        """Returns the sum of both."""
+        return OddBoxes(
+            self.empty + other.empty,
+            self.outside + other.outside,
+            _choose_first(self.first_empty, other.first_empty),
+            _choose_first(self.first_outside, other.first_outside),
+        )
+
+
+def _choose_first(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
 @dataclass(slots=True)
 class GroupResult:
     """The result of reading a group. Times are in seconds.
@@ -49,6 +75,7 @@ class GroupResult:
     digests: hexadecimal, of all samples without a fault, in the group's order.
     enlarged: the number of images with fewer pixels than the stream's size requires.
     transparent: the number of images with an alpha channel or a transparent colour.
+    odd_boxes: by label, boxes and points that cannot be right.
     unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
     """
 
@@ -64,3 +91,4 @@ class GroupResult:
     unpacked: int = 0
     unpack_s: float = 0.0
     transparent: int = 0
+    odd_boxes: dict[str, OddBoxes] = field(default_factory=dict)

@@ -23,14 +23,15 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
+from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup, StreamToRead
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
+from streamd.decode.boxes import find_odd_rows
 from streamd.decode.decoders import BadImageError, decode_sample
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.geometry import Draw, compute_covering_size
+from streamd.decode.geometry import Draw, Geometry, compute_covering_size
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
@@ -38,6 +39,12 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.worker.box_labels import (
+    SampleGeometries,
+    build_box_label,
+    build_stored_geometries,
+    find_label_geometry,
+)
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
@@ -48,13 +55,20 @@ _streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
 _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
-def transform_sample_row(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
+def transform_sample_row(
+    reader: StreamReader, sample_id: int, row: Row, landed: SampleGeometries | None = None
+) -> SampleFault | None:
     """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
     if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
     specs = reader.spec.labels.items()
-    labels = {name: reader.manifest.gather_label(name, ids).astype(spec.dtype) for name, spec in specs}
+    labels = {
+        name: build_box_label(reader, spec, ids, {} if landed is None else {0: landed})
+        if spec.is_ragged
+        else reader.manifest.gather_label(name, ids).astype(spec.dtype)
+        for name, spec in specs
+    }
     (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
     try:
         reader.transform.call.transform_row(row, labels, 0, rng)
@@ -85,10 +99,12 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             page.write_row_progress(0, place, WorkerPhase.DECODING)
             files = blob if isinstance(blob, tuple) else (blob,)
             draws = {name: numbers[place] for name, numbers in drawn.items()}
-            if _decode_sample_or_add_fault(seen, sample_id, files, rows, reader.spec.images, draws):
+            landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader.spec.images, draws)
+            if landed is not None:
                 digest = _compute_content_digest(b"".join(files))
+                _count_odd_boxes(seen, sample_id, landed, reader)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, row, reader):
+                if _transform_row_or_add_fault(seen, sample_id, row, landed, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, files[0], reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
@@ -108,10 +124,12 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
+    landed = build_stored_geometries(reader.spec.images, [True])[0]
     for place in np.flatnonzero(held).tolist():
         digest = _compute_content_digest(images[place].data)
+        _count_odd_boxes(result, result.ids[place], landed, reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], images[place], reader):
+        if _transform_row_or_add_fault(result, result.ids[place], images[place], landed, reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
@@ -136,22 +154,35 @@ def _decode_sample_or_add_fault(
     rows: Mapping[str, Row],
     images: Mapping[str, ImageSpec],
     draws: Mapping[str, Draw | None],
-) -> bool:
-    """Decodes all images of a sample into `rows` and returns True, or adds a fault to `result` and returns False."""
+) -> dict[str, Geometry] | None:
+    """Decodes all images of a sample into `rows` and returns where they lie there. Adds a fault to `result` instead."""
     started_s = time.monotonic()
     try:
-        decode_sample(files, rows, images, draws)
+        landed = decode_sample(files, rows, images, draws)
     except BadImageError as error:
         result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
-        return False
+        return None
     result.decode_s += time.monotonic() - started_s
-    return True
+    return landed
 
 
-def _transform_row_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
+def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometries, reader: StreamReader) -> None:
+    """Adds the boxes of a sample that have no area or reach out of the picture."""
+    for label in reader.spec.labels.values():
+        if label.is_ragged:
+            found = reader.manifest.ragged_column(label.name).read_sample(sample_id)
+            empty, outside = find_odd_rows(found, label, find_label_geometry(reader, label, landed).source)
+            if empty or outside:
+                odd = OddBoxes(empty, outside, sample_id if empty else None, sample_id if outside else None)
+                result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
+
+
+def _transform_row_or_add_fault(
+    result: GroupResult, sample_id: int, row: Row, landed: SampleGeometries, reader: StreamReader
+) -> bool:
     """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, row)
+    fault = transform_sample_row(reader, sample_id, row, landed)
     if fault is not None:
         result.faults.append(fault)
         return False

@@ -123,7 +123,15 @@ def _format_named_line(name: str, text: str, style: str = "") -> ReportLine:
 
 
 def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions) -> Iterator[ReportLine]:
-    if finding.classes:
+    if finding.boxes is not None:
+        yield _format_named_line(
+            name,
+            f"{finding.boxes.count:,} {finding.type}, at most {finding.boxes.most:,} in a sample; "
+            f"{format_count(finding.boxes.samples_without, 'sample has', 'samples have')} none",
+        )
+        if finding.classes:
+            yield from _format_class_bars(finding.classes, options)
+    elif finding.classes:
         yield _format_named_line(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
         yield from _format_class_bars(finding.classes, options)
     elif finding.least is None:

@@ -28,7 +28,7 @@ from streamd.cli.check.findings import (
     UnreadableFile,
     WeightSummary,
 )
-from streamd.cli.check.reader_messages import RECORDED_EFFECTS
+from streamd.cli.check.reader_messages import RECORDED_EFFECTS, OddBoxes
 from streamd.cli.check.totals import StreamTotals
 from streamd.config.schema import Config
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
@@ -109,7 +109,14 @@ def _build_stream_finding(
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
         labels={
-            name: labels.build_label_finding(each, stream.manifest.label_column(name))
+            name: labels.build_box_finding(
+                each,
+                stream.manifest.ragged_column(name),
+                totals.odd_boxes.get(name, OddBoxes()),
+                stream.format_file_name,
+            )
+            if each.is_ragged
+            else labels.build_label_finding(each, stream.manifest.label_column(name))
             for name, each in spec.labels.items()
         },
         pictures=_summarize_images(totals),
@@ -238,7 +245,7 @@ def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[la
         name: label
         for stream in streams.values()
         for name, label in stream.spec.labels.items()
-        if not _has_listed_classes(name, streams, config)
+        if not label.is_ragged and not _has_listed_classes(name, streams, config)
     }
     for name, spec in specs.items():
         for group in labels.group_similar_names(str(each) for each in spec.classes):
@@ -268,7 +275,10 @@ def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> lab
 
 
 def _find_contradictions(groups: DuplicateGroups, streams: StreamsByName) -> Iterator[LabelContradiction]:
-    specs = {name: stream.spec.labels for name, stream in streams.items()}
+    specs = {
+        name: {label: spec for label, spec in stream.spec.labels.items() if not spec.is_ragged}
+        for name, stream in streams.items()
+    }
     values = {
         name: {label: stream.manifest.label_column(label) for label in specs[name]} for name, stream in streams.items()
     }

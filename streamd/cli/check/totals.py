@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from streamd.cli.check.duplicates import FileContents
-from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup
+from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.types import Int64s
 from streamd.limits import TASK_ROWS
@@ -42,6 +42,7 @@ class StreamTotals:
         self.sizes: Counter[str] = Counter()
         self.enlarged = 0
         self.transparent = 0
+        self.odd_boxes: dict[str, OddBoxes] = {}
         self.faults: list[SampleFault] = []
         self._digests = np.zeros((ids.size, 2), dtype=np.uint64)
         self._good = np.zeros(ids.size, dtype=np.bool_)
@@ -57,6 +58,8 @@ class StreamTotals:
         self.sizes.update(result.sizes)
         self.enlarged += result.enlarged
         self.transparent += result.transparent
+        for label, odd in result.odd_boxes.items():
+            self.odd_boxes[label] = self.odd_boxes.get(label, OddBoxes()).add_odd_boxes(odd)
         self.faults += result.faults
         bad = {fault.sample_id for fault in result.faults}
         good = np.searchsorted(self.ids, [sample_id for sample_id in result.ids if sample_id not in bad])

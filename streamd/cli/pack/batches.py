@@ -230,11 +230,23 @@ def list_and_open_stream(config: Config, name: str, folder: Path, progress: List
         write_sample_manifests(part, folder, progress)
         streams = open_streams(part, folder)
     try:
-        yield next(stream for stream in streams if stream.spec.name == name)
+        stream = next(stream for stream in streams if stream.spec.name == name)
+        _check_labels_packable(stream)
+        yield stream
     finally:
         for stream in streams:
             stream.manifest.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_labels_packable(stream: ServedStream) -> None:
+    """Raises ConfigError for boxes and points, which no pack holds yet."""
+    for name, label in stream.spec.labels.items():
+        if label.is_ragged:
+            raise ConfigError(
+                f"streams.{stream.spec.name}.labels.{name}: packs of labels of type {label.type} are not in this "
+                "version; serve the data as they are, or pack the stream without this label"
+            )
 
 
 def _select_family_config(config: Config, name: str) -> Config:

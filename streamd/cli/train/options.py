@@ -91,10 +91,15 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
             raise ConfigError(
                 f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags"
             )
+        if label.is_ragged:
+            raise ConfigError(
+                f"label {label.name!r} holds {label.type}, for which streamd-train has no model and no loss: write a "
+                "training program with fit_data or loader, or choose another label"
+            )
         return label
-    learnable = [label for label in spec.labels.values() if label.type != "string"]
+    learnable = [label for label in spec.labels.values() if label.type != "string" and not label.is_ragged]
     if not learnable:
-        what = "labels but text" if spec.labels else "labels"
+        what = "labels but text, boxes or points" if spec.labels else "labels"
         raise ConfigError(
             f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the stream, or "
             "choose another stream"

@@ -141,7 +141,7 @@ def _list_shared_paths_and_labels(stream: StreamConfig) -> frozenset[str]:
     if labels is None:  # a folder or a list may have its own label, which only the data can show
         classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
     else:
-        classes = [name for name, label in labels.items() if label.type in {"category", "tags"}]
+        classes = [name for name, label in labels.items() if label.type in {"category", "tags", "boxes"}]
     return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
 
 

@@ -4,7 +4,7 @@ Two samples of one batch have different labels with some probability, and so hav
 the first probability by the second: it is 1 where batches are as mixed as a full shuffle makes them, and 0 where each
 batch has one label. It is computed from batches spread evenly over the first epoch, and "all samples" are the samples
 of these batches, so that rare labels weigh the same on both sides. Two numbers count as equal when they lie in the same
-tenth of all values, by rank. Strings are ignored, since they may be names.
+tenth of all values, by rank. Strings are ignored, since they may be names, and so are boxes and points.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) 
     scored = [
         each
         for name, label in spec.labels.items()
-        if label.type != "string"
+        if label.type != "string" and not label.is_ragged
         for members, classes in _iterate_class_assignments(label, read_label_rows(name, sample.ids))
         if (each := _score_label_mixing(name, sample, members, classes)) is not None
     ]

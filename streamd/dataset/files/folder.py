@@ -41,7 +41,7 @@ _MAC_ARCHIVE_FOLDER: Final = b"__MACOSX"  # a folder in archives made on a Mac; 
 
 
 @dataclass(slots=True)
-class _FolderWalk:
+class FolderWalk:
     """One pass over a folder, in order, and what it has found."""
 
     key: str
@@ -138,7 +138,7 @@ def scan_folder(
     """
     where = f"streams.{stream}.source.path"
     root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
-    walk = _FolderWalk(where, ConfinedRoot(os.fsencode(root), where), progress)
+    walk = FolderWalk(where, ConfinedRoot(os.fsencode(root), where), progress)
     with translate_read_errors(root, where):
         if root.is_file():
             raise ConfigError(
@@ -177,14 +177,14 @@ def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list
     )
 
 
-def _walk_class_folder(walk: _FolderWalk, folder: bytes) -> int:
+def _walk_class_folder(walk: FolderWalk, folder: bytes) -> int:
     before = len(walk.files)
     walk.walk_folder(folder, (b"",))
     return len(walk.files) - before
 
 
 def _leave_out_pattern_files(
-    walk: _FolderWalk, root: Path, images: Mapping[str, ImageSource], loose: int, counts: Mapping[bytes, int]
+    walk: FolderWalk, root: Path, images: Mapping[str, ImageSource], loose: int, counts: Mapping[bytes, int]
 ) -> tuple[int, dict[bytes, int]]:
     """Leaves out the files that belong to others by a pattern, and returns how many remain.
 
@@ -202,7 +202,7 @@ def _leave_out_pattern_files(
     return left[0], {folder: now for (folder, before), now in remaining if now or not before}
 
 
-def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -> None:
+def _check_root_unchanged(walk: FolderWalk, root: Path, seen: os.stat_result) -> None:
     """Raises ConfigError where not only single files disappeared but the folder itself, as after an unmount."""
     with translate_read_errors(root, walk.key):
         found = root.stat()
@@ -214,7 +214,7 @@ def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -
         )
 
 
-def _report_walk_findings(walk: _FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
+def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
     skipped = ", ".join(f"{count} {suffix}" for suffix, count in walk.skipped.most_common(_SHOWN_SUFFIXES))
     if not walk.files:
         beside = f"; it holds other files: {skipped}" if skipped else ""

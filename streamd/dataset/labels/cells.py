@@ -156,7 +156,15 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
 
 def has_lists(column: Column) -> bool:
     """Returns whether each cell is a list, as in Parquet."""
-    kind = column.cells.type
+    return _is_list_type(column.cells.type)
+
+
+def has_nested_lists(column: Column) -> bool:
+    """Returns whether each cell is a list of lists."""
+    return has_lists(column) and _is_list_type(column.cells.type.value_type)
+
+
+def _is_list_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
+from streamd.dataset.labels.boxes import convert_box_label, convert_point_label
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import ClassValue
 from streamd.dataset.labels.faults import raise_collected_faults
@@ -71,11 +72,18 @@ def _has_class_columns(label: LabelSource) -> bool:
 def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column = columns[0]
     listed = isinstance(wanted.source, tuple)
+    if wanted.type not in {"boxes", "points"} and cells.has_nested_lists(column):
+        raise ConfigError(
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds lists of lists, which are boxes or "
+            f"points, but not type {wanted.type}; change the type, or name a column of numbers"
+        )
     match wanted.type:
         case "int" | "float" as kind:
             return _convert_numeric_label(name, "int" if kind == "int" else "float", columns, listed=listed)
         case "category" | "tags":
             return _convert_class_label(name, wanted, columns)
+        case "boxes" | "points" if not listed:
+            return (convert_box_label if wanted.type == "boxes" else convert_point_label)(name, wanted, column)
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_list
 from streamd.dataset.labels.faults import SHOWN_FAULTS, format_other_locations
+from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES
@@ -116,6 +117,14 @@ def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
 def add_class_counts_to_spec(spec: LabelSpec, values: Int64s) -> LabelSpec:
     """Returns `spec` of a category with the number of samples of each class."""
     return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
+
+
+def add_box_counts_to_spec(spec: LabelSpec, column: RaggedColumn) -> LabelSpec:
+    """Returns `spec` with the number of boxes of each class; unchanged for points, and for classes without names."""
+    if not spec.classes:
+        return spec
+    codes = column.numbers[:, -1].astype(np.int64)
+    return replace(spec, counts=tuple(np.bincount(codes, minlength=len(spec.classes)).tolist()))
 
 
 def format_classes(classes: tuple[ClassValue, ...]) -> str:

@@ -22,6 +22,7 @@ from streamd.errors import ConfigError
 
 _KINDS: Final = "biufSU"  # of dtypes: numbers and texts
 _VECTOR: Final = 2  # dimensions
+_BOX_WIDTHS: Final = range(2, 6)  # numbers of a point or a box: other arrays of three dimensions are not even read
 
 
 def add_labels_from_files(
@@ -55,20 +56,23 @@ def _read_label_file(path: Path, key: str, images: int) -> Column:
 def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
     """Returns an array of numbers or texts, (n,), (n, 1) or (n, k), as a column; where k > 1, the cells are lists.
 
+    An array of boxes or points, (n, m, k), has cells that are lists of lists.
+
     `path` is its file, `name` its name for people, such as samples.hdf5:/labels, and `key` that of its label. Raises
     ConfigError where it holds something else, or its number of rows is not `images`.
     """
     check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
-    width = values.shape[1] if values.ndim == _VECTOR else 1
+    widths = [] if values.ndim == _VECTOR and values.shape[1] == 1 else values.shape[:0:-1]  # the innermost first
     native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
     try:
-        cells = pa.array(_widen_floats(native) if width == 1 else native)
+        cells = pa.array(native if widths else _widen_floats(native))
     except UnicodeDecodeError as error:  # NumPy's texts may hold any number of 32 bits in place of a character
         raise ConfigError(
             f"{key}.from: {format_path(path)} is damaged: {error}; write it again with np.save"
         ) from error
-    lists = cells if width == 1 else pa.FixedSizeListArray.from_arrays(cells, width)
-    return Column(lists, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
+    for width in widths:
+        cells = pa.FixedSizeListArray.from_arrays(cells, width)
+    return Column(cells, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
 
 
 def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
@@ -76,10 +80,12 @@ def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, k
 
     The array need not have been read.
     """
-    if dtype.kind not in _KINDS or len(shape) not in {1, _VECTOR} or 0 in shape:
+    may_be_boxes = len(shape) == _VECTOR + 1 and shape[-1] in _BOX_WIDTHS
+    if dtype.kind not in _KINDS or not (may_be_boxes or len(shape) in {1, _VECTOR}) or 0 in shape:
         raise ConfigError(
-            f"{key}: {file} holds {dtype} {shape}; labels must be numbers or text, of shape (n,) or (n, k): reshape "
-            "the array, or convert it with .astype and save it again"
+            f"{key}: {file} holds {dtype} {shape}; labels must be numbers or text, of shape (n,) or (n, k), boxes "
+            "of shape (n, max, 4) or (n, max, 5), and points of shape (n, max, 2) or (n, max, 3): reshape the array, "
+            "or convert it with .astype and save it again"
         )
     check_row_count(key, file, shape[0], images)
 

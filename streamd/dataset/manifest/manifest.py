@@ -6,8 +6,9 @@ All numbers are little-endian; whole numbers have the narrowest type that holds 
 `columns`, `sizes` and `mtimes_ns` (n), and `label.NAME` as in `ScannedSamples`. Where samples are rows of arrays, these
 are the files' columns, except for the labels, and `rows` has the row of each sample unless all rows are samples.
 `weights` is float32 (n), if samples have their own. `display.NAME` are the columns of display names, if those differ
-from the file names. `extra.NAME` are what a store needs, or what locates samples in shards; the mtimes of shards are in
-the header.
+from the file names. Of boxes and points, `label.NAME` has where the rows of each sample end in `boxes.NAME`, float32
+(total, k): see `RaggedColumn`. `extra.NAME` are what a store needs, or what locates samples in shards; the mtimes of
+shards are in the header.
 
 Offsets of columns count from the end of the header, rounded up to 64. Only the header is read when a manifest is
 opened, so that takes as long for a billion samples as for ten.
@@ -40,9 +41,11 @@ from streamd.dataset.manifest.image_files import (
     encode_image_roots,
     list_image_columns,
 )
+from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,
+    ListedValues,
     ScannedSamples,
     ShardFiles,
     build_row_name,
@@ -110,11 +113,7 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     # the file, so that the digest does not depend on the form of the manifest.
     _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
-        spec = scanned.specs[name]
-        kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-        for part in (name, kind, msgspec.json.encode(spec.classes)):
-            digest.add_part(part)
-        _digest_columns(digest, scanned.labels[name])
+        _digest_label(digest, name, scanned.specs[name], scanned.labels[name])
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
         _digest_columns(digest, *_build_row_columns(scanned).values())
@@ -123,6 +122,14 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         _digest_columns(digest, scanned.weights)
     digest_image_files(digest, scanned.images)
     return digest.hex_text()
+
+
+def _digest_label(digest: IdentityDigest, name: str, spec: LabelSpec, values: ListedValues) -> None:
+    kind = f"{spec.type} {spec.width}" if spec.width else spec.type
+    for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
+        digest.add_part(part)
+    several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
+    _digest_columns(digest, *several)
 
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
@@ -149,10 +156,8 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
     columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
-    columns |= {
-        f"{_LABEL_PREFIX}{name}": values if isinstance(values, TextColumn) else narrow_integers(values)
-        for name, values in scanned.labels.items()
-    }
+    for name, values in scanned.labels.items():
+        columns |= build_label_columns(name, values)
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
@@ -329,6 +334,10 @@ class Manifest:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
         return self._widen_label_values(name, self._mapped_column(f"{_LABEL_PREFIX}{name}"))
 
+    def ragged_column(self, name: str) -> RaggedColumn:
+        """Returns the boxes or points of a label, as the data have them. Raises KeyError for another label."""
+        return RaggedColumn(self._mapped_column(f"{_LABEL_PREFIX}{name}"), self._mapped_column(f"{ROWS_PREFIX}{name}"))
+
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
 
@@ -481,7 +490,10 @@ def _find_column_form(header: _ManifestHeader, name: str) -> tuple[re.Pattern[st
     if name == "weights":
         return _DTYPES["float"], 0
     spec = header.labels.get(name.removeprefix(_LABEL_PREFIX)) if name.startswith(_LABEL_PREFIX) else None
-    if spec is None:
+    rows = header.labels.get(name.removeprefix(ROWS_PREFIX)) if name.startswith(ROWS_PREFIX) else None
+    if rows is not None:
+        return _DTYPES["float"], rows.width
+    if spec is None or spec.is_ragged:
         return _DTYPES["int"], 0
     return _DTYPES[spec.type], max(1, -(-spec.width // 8)) if spec.type == "tags" else spec.width
 
@@ -493,6 +505,7 @@ def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
     needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
     needed |= {f"{_LABEL_PREFIX}{name}": samples for name in header.labels}
+    needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
     needed |= list_image_columns(header.images, samples, columns)
     if any(name.startswith(_DISPLAY_PREFIX) for name in columns):

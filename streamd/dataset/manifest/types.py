@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.columns import TextColumn
+from streamd.dataset.manifest.ragged import RaggedColumn
 
 Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
-ListedValues = LabelValues | TextColumn
+ListedValues = LabelValues | TextColumn | RaggedColumn
 _WholeNumber = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # what a column can hold
 LocationFormatter = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
@@ -116,7 +117,8 @@ class ScannedSamples:
 
     `files` are relative to `root`, as the file system spells them. `sizes` (n,) int64 are in bytes, and `mtimes_ns`
     (n,) int64. `labels` has one array for each label: int64 for category and int, float32 for float, (n,) or (n, k);
-    UTF-8 bytes of fixed width for string, (n,), perhaps as a TextColumn; packed bits for tags, see `tags`. `fixed`
+    UTF-8 bytes of fixed width for string, (n,), perhaps as a TextColumn; packed bits for tags, see `tags`; a
+    RaggedColumn for boxes and points, in the picture's own pixels or as fractions of its sides. `fixed`
     names the labels whose classes the configuration lists, in an order that must not change. `groups` (n) are the
     values by which samples are split where those are not the file names.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -35,12 +35,14 @@ FieldValue = str | list[str]
 class TarLabelSource:
     """Where a label comes from: files with a `suffix`, or a `field` of the JSON in them.
 
-    An empty suffix means the folder of the image. Where `is_optional`, samples without it have an empty text.
+    An empty suffix means the folder of the image. Where `is_optional`, samples without it have an empty text. Where
+    `is_nested`, a field may hold lists of lists, as boxes do, and is kept as JSON text.
     """
 
     suffix: bytes
     field: str = ""
     is_optional: bool = False
+    is_nested: bool = False
 
     @property
     def display_name(self) -> str:
@@ -68,7 +70,8 @@ def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Sh
 def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
     if label.source is None:
         return [_find_source_by_name(name, shard, key)]
-    return [_parse_label_source(spelled, f"{key}.from") for spelled in label.list_columns(name)]
+    found = [_parse_label_source(spelled, f"{key}.from") for spelled in label.list_columns(name)]
+    return [replace(each, is_nested=True) for each in found] if label.boxes is not None else found
 
 
 def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
@@ -229,10 +232,12 @@ def _extract_json_fields(
                 f"{key}: {_format_member_path(shard, image.name)}: there is no {source.display_name}; it has {there}"
                 f"{suggest_name(source.field, record)}"
             )
+        value = record[source.field]
+        if source.is_nested:
+            found.append(msgspec.json.encode(value).decode())
+            continue
         found.append(
-            _convert_json_value(
-                record[source.field], f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}"
-            )
+            _convert_json_value(value, f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}")
         )
     return found
 

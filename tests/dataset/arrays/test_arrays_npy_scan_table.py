@@ -84,7 +84,7 @@ def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) ->
         (
             np.zeros((4, 2, 2)),
             "float",
-            "holds float64 (4, 2, 2); labels must be numbers or text, of shape (n,) or (n, k)",
+            "the array of y.npy holds lists of lists, which are boxes or points, but not type float",
         ),
         (np.zeros((), int), "int", "holds int64 (); labels must be numbers or text"),
         (np.zeros(4, complex), "float", "holds complex128 (4,); labels must be numbers or text"),

@@ -231,15 +231,15 @@ def when_listed(monkeypatch: pytest.MonkeyPatch) -> WhenListed:
     """Has something done as soon as the first folder is listed."""
 
     def arrange(do: Callable[[], object]) -> None:
-        entries, left = folder._FolderWalk.list_folder, [do]
+        entries, left = folder.FolderWalk.list_folder, [do]
 
-        def listed(walk: folder._FolderWalk, name: bytes) -> tuple[list[bytes], list[bytes]]:
+        def listed(walk: folder.FolderWalk, name: bytes) -> tuple[list[bytes], list[bytes]]:
             found = entries(walk, name)
             if left:
                 left.pop()()
             return found
 
-        monkeypatch.setattr(folder._FolderWalk, "list_folder", listed)
+        monkeypatch.setattr(folder.FolderWalk, "list_folder", listed)
 
     return arrange
 

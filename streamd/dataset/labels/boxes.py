@@ -1,0 +1,260 @@
+"""Labels of type boxes and points: any number of them a sample, kept as the data have them. Pure.
+
+Boxes become left, top, right, bottom and class, in the unit of the data: the size of a picture is only known when it is
+decoded. Points that are not visible become NaN, so that the others keep their places.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.spec import BoxUnit, LabelSpec
+from streamd.core.text import format_count
+from streamd.dataset.labels.box_cells import BOX_FORM, POINT_FORM, CellLists, Floats, read_cell_lists
+from streamd.dataset.labels.cells import Column
+from streamd.dataset.labels.encode import (
+    ClassValue,
+    add_box_counts_to_spec,
+    build_class_numbers,
+    format_classes,
+    parse_configured_classes,
+)
+from streamd.dataset.labels.faults import format_other_locations
+from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.types import Int64s, LocationFormatter
+from streamd.dataset.sources import BoxFormat, BoxRule, LabelSource
+from streamd.errors import ConfigError, suggest_name
+from streamd.limits import MAX_BOX_CLASS
+
+_log: Final = logging.getLogger("streamd.sources")
+DEFAULT_BOX_LABELS: Final = {"boxes": LabelSource("boxes", boxes=BoxRule(100))}  # of sources with boxes of their own
+BOX_WIDTH: Final = 5  # left, top, right, bottom, class
+POINT_WIDTH: Final = 2
+_FAR_OUT: Final = 2.0  # a fraction beyond it is meant as a number of pixels
+
+
+def convert_box_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
+    """Returns the boxes in the cells of a column, with their spec.
+
+    Raises ConfigError for cells of another form, unknown classes, sides below 0, and for more boxes than `max` allows.
+    """
+    rule = get_box_rule(wanted)
+    lists = read_cell_lists(column, BOX_FORM)
+    fixed = None if wanted.classes is None else parse_configured_classes(wanted.classes, column.key)
+    classes = _number_box_classes(lists, fixed, column)
+    return build_box_label(
+        name, rule, (lists.counts, lists.numbers, classes), fixed or (), column.rows.format_location, column.key
+    )
+
+
+def convert_point_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
+    """Returns the points in the cells of a column, with their spec. Raises ConfigError as `convert_box_label` does."""
+    lists = read_cell_lists(column, POINT_FORM)
+    numbers = (lists.counts, lists.numbers, lists.extras != 0)
+    return build_point_label(name, get_box_rule(wanted), numbers, column.rows.format_location, column.key)
+
+
+def get_box_rule(wanted: LabelSource) -> BoxRule:
+    """Returns the rule of a label of boxes or points, which the configuration always gives."""
+    assert wanted.boxes is not None  # noqa: S101 - the schema requires `max` for these types
+    return wanted.boxes
+
+
+def get_own_box_rule(wanted: LabelSource, form: BoxFormat, unit: BoxUnit) -> BoxRule:
+    """Returns the rule of boxes whose format and unit the files of their source prescribe."""
+    return replace(get_box_rule(wanted), format=form, unit=unit, has_own_form=True)
+
+
+def build_box_label(
+    name: str,
+    rule: BoxRule,
+    found: tuple[Int64s, Floats, Int64s],
+    classes: tuple[ClassValue, ...],
+    format_location: LocationFormatter,
+    key: str,
+) -> tuple[RaggedColumn, LabelSpec]:
+    """Builds a label of boxes, and checks them.
+
+    `found` has how many boxes each sample has, (n,), their numbers in the format of the data, (total, 4), and the
+    number of each one's class, (total,). `classes` are their names, if they have names.
+    """
+    counts, numbers, codes = found
+    owners = np.repeat(np.arange(counts.size), counts)
+    _check_count(counts, rule.most, "box", format_location, key)
+    _check_numbers(numbers, owners, format_location, key)
+    corners = _convert_to_corners(numbers, rule.format)
+    _check_sides(corners, numbers, rule, owners, format_location, key)
+    _warn_of_odd_boxes(corners, rule, owners, format_location, key)
+    rows = np.concatenate([corners, codes[:, None]], axis=1).astype(np.float32)
+    spec = LabelSpec(name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
+    column = RaggedColumn(np.cumsum(counts, dtype=np.int64), rows)
+    return column, add_box_counts_to_spec(_add_rule_to_spec(spec, rule), column)
+
+
+def build_point_label(
+    name: str,
+    rule: BoxRule,
+    found: tuple[Int64s, Floats, npt.NDArray[np.bool_]],
+    format_location: LocationFormatter,
+    key: str,
+) -> tuple[RaggedColumn, LabelSpec]:
+    """Builds a label of points, and checks them.
+
+    `found` has how many points each sample has, (n,), their numbers, (total, 2), and which are visible, (total,).
+    """
+    counts, numbers, visible = found
+    _check_count(counts, rule.most, "point", format_location, key)
+    _check_numbers(numbers[visible], np.repeat(np.arange(counts.size), counts)[visible], format_location, key)
+    rows = np.where(visible[:, None], numbers, np.nan).astype(np.float32)
+    spec = LabelSpec(name, "points", width=POINT_WIDTH, rows=rule.most)
+    return RaggedColumn(np.cumsum(counts, dtype=np.int64), rows), _add_rule_to_spec(spec, rule)
+
+
+def _add_rule_to_spec(spec: LabelSpec, rule: BoxRule) -> LabelSpec:
+    return replace(spec, image=rule.image, unit=rule.unit, min_visible=rule.min_visible)
+
+
+# --- classes
+
+
+def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None, column: Column) -> Int64s:
+    """Returns the number of each box's class: the name's place among `classes`, or the number in the cell.
+
+    Where all classes are whole numbers, a number in a cell is such a class, and not its place.
+    """
+    written = lists.extras
+    if classes and all(isinstance(each, int) for each in classes):
+        lists = replace(lists, extras=_find_places(written, classes))
+    with np.errstate(invalid="ignore"):
+        codes = lists.extras.astype(np.int64)
+    named = [] if lists.names is None else [place for place, name in enumerate(lists.names) if name is not None]
+    known = {} if classes is None else build_class_numbers(classes)
+    for place in named:
+        name = str((lists.names or ())[place])
+        code = known.get(name, int(name) if classes is None and name.isdecimal() else -1)
+        if code < 0:
+            raise _build_unknown_class_error(repr(name), classes, column, int(lists.owners[place]), name)
+        codes[place] = code
+    is_number = np.ones(codes.size, np.bool_)
+    is_number[named] = False
+    most = MAX_BOX_CLASS if classes is None else len(classes) - 1
+    with np.errstate(invalid="ignore"):
+        whole = (lists.extras >= 0) & (lists.extras <= most) & (np.trunc(lists.extras) == lists.extras)
+    if (bad := is_number & ~whole).any():
+        place = int(np.argmax(bad))
+        raise _build_unknown_class_error(f"{written[place]:g}", classes, column, int(lists.owners[place]), "")
+    return codes
+
+
+def _find_places(numbers: Floats, classes: Sequence[ClassValue]) -> Floats:
+    """Returns the place of each number among the classes, and -1 for a number that is none of them."""
+    places = {float(each): place for place, each in enumerate(classes)}
+    distinct, inverse = np.unique(numbers, return_inverse=True)
+    found = np.array([places.get(float(each), -1) for each in distinct], np.float64)
+    return found[inverse.reshape(-1)]
+
+
+def _build_unknown_class_error(
+    shown: str, classes: tuple[ClassValue, ...] | None, column: Column, row: int, name: str
+) -> ConfigError:
+    where = f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds a box of class {shown}"
+    if classes is None:
+        return ConfigError(
+            f"{where}; a class is a whole number from 0 to {MAX_BOX_CLASS:,}, or one of the names under classes: "
+            "correct it, or list the names under classes"
+        )
+    near = suggest_name(name, map(str, classes)) if name else ""
+    return ConfigError(
+        f"{where}, which is neither one of the classes {format_classes(classes)} nor their number from 0 to "
+        f"{len(classes) - 1}; add it to classes, or correct it in the data{near}"
+    )
+
+
+# --- numbers
+
+
+def _convert_to_corners(numbers: Floats, form: BoxFormat) -> Floats:
+    """Returns left, top, right and bottom of boxes in another format, (total, 4)."""
+    first, second = numbers[:, :2], numbers[:, 2:]
+    match form:
+        case "xyxy":
+            return numbers
+        case "xywh":
+            return np.concatenate([first, first + second], axis=1)
+        case "cxcywh":
+            return np.concatenate([first - second / 2, first + second / 2], axis=1)
+
+
+def _check_count(counts: Int64s, most: int, what: str, format_location: LocationFormatter, key: str) -> None:
+    if counts.size and counts.max() > most:
+        row, plural = int(np.argmax(counts)), "boxes" if what == "box" else "points"
+        raise ConfigError(
+            f"{key}.max: {format_location(row)} has {counts[row]:,} {plural}, the most of all samples, but max is "
+            f"{most:,}; write max: {counts[row]}, or remove {plural} from the data"
+        )
+
+
+def _check_numbers(numbers: Floats, owners: Int64s, format_location: LocationFormatter, key: str) -> None:
+    with np.errstate(over="ignore"):
+        bad = ~np.isfinite(numbers.astype(np.float32)).all(axis=1)
+    if bad.any():
+        row = int(owners[np.argmax(bad)])
+        raise ConfigError(
+            f"{key}: {format_location(row)} holds {_format_numbers(numbers[np.argmax(bad)])}, which are not all finite "
+            "numbers; correct it"
+        )
+
+
+def _check_sides(
+    corners: Floats, numbers: Floats, rule: BoxRule, owners: Int64s, format_location: LocationFormatter, key: str
+) -> None:
+    """Raises ConfigError for a box whose right side lies left of its left side, or whose height is below 0."""
+    turned = np.flatnonzero((corners[:, 2:] < corners[:, :2]).any(axis=1)).tolist()
+    if not turned:
+        return
+    first = turned[0]
+    others = format_other_locations([int(owners[each]) for each in turned], format_location)
+    if rule.format == "xyxy":
+        fact, remedy = "ends before it begins", "write format: xywh if its last two numbers are width and height, or "
+    else:
+        fact, remedy = "has a width or height below 0", "write format: xyxy if its last two numbers are a corner, or "
+    raise ConfigError(
+        f"{key}: {format_location(int(owners[first]))} holds the box {_format_numbers(numbers[first])}, which {fact}"
+        f"{others}; {'' if rule.has_own_form else remedy}correct it in the data"
+    )
+
+
+def _warn_of_odd_boxes(
+    corners: Floats, rule: BoxRule, owners: Int64s, format_location: LocationFormatter, key: str
+) -> None:
+    """Warns of boxes without area, which are never delivered, and of numbers that belong to the other unit."""
+    empty = np.flatnonzero((corners[:, 2:] == corners[:, :2]).any(axis=1))
+    if empty.size:
+        what = format_count(int(empty.size), "box has", "boxes have")
+        _log.warning(
+            "%s: %s no area and will not be delivered, the first in %s: %s; correct or remove such boxes",
+            key,
+            what,
+            format_location(int(owners[empty[0]])),
+            _format_numbers(corners[empty[0]]),
+        )
+    largest = float(np.abs(corners).max(initial=0))
+    if rule.unit == "fraction" and largest > _FAR_OUT:
+        remedy = "correct the data" if rule.has_own_form else "write unit: pixel if the boxes are in pixels"
+        _log.warning("%s: boxes are fractions of the picture, but one has the number %g; %s", key, largest, remedy)
+    elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1 and not rule.has_own_form:
+        _log.warning(
+            "%s: unit is pixel, but no number of any box is above 1; write unit: fraction if they are parts of the "
+            "picture's width and height",
+            key,
+        )
+
+
+def _format_numbers(numbers: Sequence[float] | Floats) -> str:
+    return f"[{', '.join(f'{number:g}' for number in numbers)}]"

@@ -1,0 +1,143 @@
+"""Reads the boxes of a YOLO data set: one text file a picture, one line `class cx cy width height` a box.
+
+The file of a picture has its name with the suffix .txt. It lies where the picture does, with the last folder `images`
+of the path replaced by `labels`; in a data set without such folders, beside the picture. A picture without a file has
+no boxes. A line with more numbers is the outline of an object, x and y of its corners, and gives the box around it; or,
+where the data.yaml has a kpt_shape, a box with key points behind it, which are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.dataset.manifest.types import Int64s
+from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, translate_read_errors
+from streamd.errors import ConfigError
+from streamd.limits import MAX_LABEL_FILE_BYTES, MIB
+
+Floats = npt.NDArray[np.float64]
+
+_IMAGES, _LABELS = b"images", b"labels"
+_BOX_FIELDS: Final = 5  # class, centre, width and height
+_SHOWN_CHARS: Final = 80  # of a line in a message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class YoloBoxes:
+    """The boxes of all pictures, one picture after another: `counts` (n,), centre and size `numbers` (total, 4)."""
+
+    counts: Int64s
+    numbers: Floats
+    classes: Int64s
+
+
+class LabelReader:
+    """Reads label files beneath `root`; `key` is the configuration key of the source, `names` counts the classes.
+
+    `has_points`: lines have key points behind the box.
+    """
+
+    def __init__(self, root: Path, key: str, names: int, *, has_points: bool) -> None:
+        self._root, self._key, self._names = ConfinedRoot(os.fsencode(root), key), key, names
+        self._has_points = has_points
+        self._folders: dict[bytes, bytes] = {}  # each folder of labels with its links followed
+        self._numbers: list[list[float]] = []
+        self._classes: list[int] = []
+
+    def read_boxes(self, pictures: Sequence[bytes], progress: Callable[[int], None]) -> YoloBoxes:
+        """Reads the boxes of `pictures`, names relative to the root. Raises ConfigError, naming file and line.
+
+        Raises it also where not one picture has a file of labels.
+        """
+        for find_name in (find_label_name, find_label_name_beside):
+            names = [find_name(picture) for picture in pictures]
+            counts = [self._read_file(name, progress, place) for place, name in enumerate(names)]
+            if any(count is not None for count in counts):
+                found = np.array([count or 0 for count in counts], np.int64)
+                numbers = np.array(self._numbers, np.float64).reshape(-1, _BOX_FIELDS - 1)
+                return YoloBoxes(found, numbers, np.array(self._classes, np.int64))
+        raise ConfigError(
+            f"{self._key}: none of {len(pictures):,} pictures has a file of labels, such as "
+            f"{format_path(self._root.join_path(find_label_name(pictures[0])))}; put the labels there, or write "
+            "labels: {} to serve the pictures alone"
+        )
+
+    def _read_file(self, name: bytes, progress: Callable[[int], None], place: int) -> int | None:
+        """Adds the boxes of a file. Returns their number; None if there is no such file."""
+        if place % PROGRESS_FILES == 0:
+            progress(place)
+        found = self._root.stat_file(self._resolve_folder(name))
+        if found is None:
+            return None
+        path = self._root.join_path(found[0])
+        if found[1].st_size > MAX_LABEL_FILE_BYTES:
+            raise ConfigError(
+                f"{self._key}: {format_path(path)} has more than {MAX_LABEL_FILE_BYTES // MIB} MiB, so it holds no "
+                "labels of one picture; remove or correct it"
+            )
+        with translate_read_errors(path, self._key):
+            lines = Path(os.fsdecode(path)).read_bytes().split(b"\n")
+        before = len(self._classes)
+        for number, line in enumerate(lines, 1):
+            if fields := line.split():
+                self._add_line(fields, path, number)
+        return len(self._classes) - before
+
+    def _resolve_folder(self, name: bytes) -> bytes:
+        """Returns the name with the links of its folder followed, so that no label lies outside the root."""
+        folder, _, base = name.rpartition(b"/")
+        if folder not in self._folders:
+            self._folders[folder] = self._root.resolve_name(folder)
+        return posixpath.join(self._folders[folder], base)
+
+    def _add_line(self, fields: Sequence[bytes], path: bytes, line: int) -> None:
+        try:
+            code, *numbers = map(float, fields)
+        except ValueError as error:
+            raise self._build_line_error(fields, path, line, "which are not all numbers") from error
+        if not np.isfinite(numbers).all():
+            raise self._build_line_error(fields, path, line, "which are not all finite numbers")
+        if not (code.is_integer() and 0 <= code < self._names):
+            what = f"but class {code:g} is not one of the {self._names} names of the data.yaml, counted from 0"
+            raise self._build_line_error(fields, path, line, what)
+        box = self._find_box(numbers)
+        if box is None:
+            raise self._build_line_error(fields, path, line, "but a box is: class, centre x and y, width, height")
+        self._classes.append(int(code))
+        self._numbers.append(box)
+
+    def _find_box(self, numbers: Sequence[float]) -> list[float] | None:
+        """Returns centre, width and height: as they are given, or of the box around an outline."""
+        if len(numbers) == _BOX_FIELDS - 1 or (self._has_points and len(numbers) >= _BOX_FIELDS):
+            return list(numbers[: _BOX_FIELDS - 1])
+        if len(numbers) < _BOX_FIELDS or len(numbers) % 2:
+            return None
+        xs, ys = numbers[::2], numbers[1::2]
+        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+        return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+
+    def _build_line_error(self, fields: Sequence[bytes], path: bytes, line: int, why: str) -> ConfigError:
+        text = b" ".join(fields).decode(errors="backslashreplace")[:_SHOWN_CHARS]
+        return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
+
+
+def find_label_name(picture: bytes) -> bytes:
+    """Returns the name of a picture's label file: with the last folder `images` of its path replaced by `labels`."""
+    folders = picture.split(b"/")[:-1]
+    if _IMAGES in folders:
+        folders[len(folders) - 1 - folders[::-1].index(_IMAGES)] = _LABELS
+    stem = picture.rpartition(b"/")[2].rpartition(b".")[0]
+    return b"/".join([*folders, stem + b".txt"])
+
+
+def find_label_name_beside(picture: bytes) -> bytes:
+    """Returns the name of a label file that lies in the same folder as its picture."""
+    return picture.rpartition(b".")[0] + b".txt"
