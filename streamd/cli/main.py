@@ -42,6 +42,7 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     complete_stream_names,
     parse_size_option,
 )
+from streamd.cli.verify import verify  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -260,6 +261,7 @@ app.command()(top)
 app.command()(show)
 app.command()(probe)
 app.command()(pack)
+app.command()(verify)
 app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)

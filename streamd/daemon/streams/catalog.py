@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
-from streamd.core.sampler import ORDER_VERSION, SampleOrder
+from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
@@ -296,7 +295,7 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         buffer=buffer,
         weighted=listed.has_weights,
     )
-    return replace(spec, order_id=_compute_order_id(spec, listed.content_id))
+    return replace(spec, order_id=compute_order_id(spec.order_facts))
 
 
 def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
@@ -329,9 +328,3 @@ def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
             f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return ImageSpec(height, width, channels)
-
-
-def _compute_order_id(spec: StreamSpec, content_id: str) -> OrderId:
-    chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
-    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, ORDER_VERSION)
-    return OrderId(compute_identity("streamd order 1", msgspec.json.encode(parts)))
