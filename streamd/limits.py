@@ -153,6 +153,7 @@ MAX_NAME_CHARS: Final = 1024  # of a name that a client sends: a longer one cann
 MAX_DIGEST_CHARS: Final = 64  # of an order id or a digest, which have 32
 MAX_VERIFIED_BATCHES: Final = 1 << 28  # an epoch that `streamd verify` adds up: a gigabyte of counters for 8e9 samples
 MAX_RECEIPT_FILE_BYTES: Final = 1 << 28  # that it reads: receipts of 100,000 epochs, each with a few changes of world
+MAX_LISTS_JSON_BYTES: Final = 1 << 30  # of an exported list's verdicts: ten million of them
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
 # --- patience

@@ -49,6 +49,7 @@ class GroupResult:
     digests: hexadecimal, of all samples without a fault, in the group's order.
     enlarged: the number of images with fewer pixels than the stream's size requires.
     transparent: the number of images with an alpha channel or a transparent colour.
+    pixel_id: the identity of the pixels that the process makes of the stream's samples.
     unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
     """
 
@@ -64,3 +65,4 @@ class GroupResult:
     unpacked: int = 0
     unpack_s: float = 0.0
     transparent: int = 0
+    pixel_id: str = ""

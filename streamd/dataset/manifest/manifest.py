@@ -21,7 +21,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -35,6 +35,7 @@ from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
 from streamd.dataset.manifest.types import (
     ArrayFiles,
+    Int64s,
     LabelValues,
     ScannedSamples,
     ShardFiles,
@@ -151,8 +152,27 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         arrays=scanned.arrays,
         shards=scanned.shards,
     )
+    _write_file(path, header, columns.values())
+
+
+def write_manifest_copy(path: Path, listed: Manifest, *, root: Path, mtimes_ns: Int64s, config_id: str) -> None:
+    """Writes a list again for the same files below another `root`, as `write_manifest` does.
+
+    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list.
+    """
+    columns, shards = dict(listed.columns_by_name), listed.shards
+    if shards is None:
+        columns["mtimes_ns"] = narrow_integers(mtimes_ns)
+    else:
+        shards = replace(shards, mtimes_ns=tuple(mtimes_ns.tolist()))
+    facts = os.fsencode(root), listed.samples, listed.content_id, config_id, dict(listed.labels)
+    header = _ManifestHeader(*facts, _compute_extents(columns), listed.arrays, shards)
+    _write_file(path, header, columns.values())
+
+
+def _write_file(path: Path, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     try:
-        _replace_file(path, header, columns.values())
+        _replace_file(path, header, columns)
     except OSError as error:
         raise ConfigError(
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
@@ -300,6 +320,11 @@ class Manifest:
         if self.arrays is not None:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
         return self.sizes[ids].astype(np.int64)
+
+    @property
+    def columns_by_name(self) -> Mapping[str, ColumnArray]:
+        """All columns, as they are stored."""
+        return self._columns
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
