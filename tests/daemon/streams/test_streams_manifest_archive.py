@@ -34,7 +34,7 @@ class Host:
         self.state.mkdir(exist_ok=True)
         self.config: Config = load_config({"streams": streams or {"train": stream_config(place / "data")}})
 
-    def list(self) -> ServedStream:
+    def list_samples(self) -> ServedStream:
         write_sample_manifests(self.config, self.state, lambda *_: None)
         return self.open()
 
@@ -76,7 +76,7 @@ def readable(stream: ServedStream) -> bool:
 
 
 def test_a_copy_with_other_times_and_another_root_has_the_same_order_and_is_not_stale(one: Host, other: Host) -> None:
-    exported = one.list()
+    exported = one.list_samples()
     (said,) = other.import_from(one)
     imported = other.open()
     assert has_all_manifests(other.config, other.state)
@@ -87,21 +87,21 @@ def test_a_copy_with_other_times_and_another_root_has_the_same_order_and_is_not_
 
 
 def test_a_list_made_on_the_other_host_is_the_same_as_the_imported_one(one: Host, other: Host) -> None:
-    one.list()
+    one.list_samples()
     other.import_from(one)
     imported = other.open().manifest_path.read_bytes()
-    assert other.list().manifest_path.read_bytes() == imported
+    assert other.list_samples().manifest_path.read_bytes() == imported
 
 
 def test_the_archive_names_no_folder_and_no_time_of_the_host(one: Host) -> None:
-    one.list()
+    one.list_samples()
     with zipfile.ZipFile(one.export()) as archive:
         contents = b"".join(archive.read(name) for name in archive.namelist())
     assert os.fsencode(one.place) not in contents
 
 
 def test_a_file_that_changes_after_the_import_is_stale(one: Host, other: Host) -> None:
-    one.list()
+    one.list_samples()
     other.import_from(one)
     change_times(other.place / "data" / "cat" / "0000.jpg", 7)
     assert not readable(other.open())
@@ -109,7 +109,7 @@ def test_a_file_that_changes_after_the_import_is_stale(one: Host, other: Host) -
 
 @pytest.mark.parametrize("damage", ["missing", "of another size"])
 def test_a_copy_that_is_not_whole_is_refused_by_file_and_nothing_changes(one: Host, other: Host, damage: str) -> None:
-    one.list()
+    one.list_samples()
     path = other.place / "data" / "dog" / "0003.jpg"
     path.unlink() if damage == "missing" else path.write_bytes(b"short")
     with pytest.raises(ConfigError, match=r"1 of 11 listed files is not in .*other/data'?, or of another size: .*0003"):
@@ -119,7 +119,7 @@ def test_a_copy_that_is_not_whole_is_refused_by_file_and_nothing_changes(one: Ho
 
 
 def test_only_verdicts_on_bytes_that_were_read_are_exported(one: Host, other: Host) -> None:
-    stream = one.list()
+    stream = one.list_samples()
     stream.quarantine.append_new_bad_samples(
         [BadSample(3, "a damaged JPEG", of_bytes=True), BadSample(4, "No such file or directory")]
     )
@@ -129,22 +129,22 @@ def test_only_verdicts_on_bytes_that_were_read_are_exported(one: Host, other: Ho
 
 
 def test_verdicts_of_the_importing_host_on_the_old_list_are_gone(one: Host, other: Host) -> None:
-    one.list()
-    other.list().quarantine.append_new_bad_samples([BadSample(1, "bad here")])
+    one.list_samples()
+    other.list_samples().quarantine.append_new_bad_samples([BadSample(1, "bad here")])
     other.import_from(one)
     assert other.open().quarantine.reasons == {}
 
 
 def test_other_settings_than_paths_are_refused(one: Host, tmp_path: Path, other: Host) -> None:
-    one.list()
+    one.list_samples()
     strange = Host(tmp_path / "other", train=stream_config(other.place / "data", labels={}))
     with pytest.raises(ConfigError, match="other settings of source, labels, split or weights"):
         strange.import_from(one)
 
 
 def test_a_list_that_a_daemon_serves_is_not_replaced(one: Host, other: Host) -> None:
-    one.list()
-    other.list()
+    one.list_samples()
+    other.list_samples()
     lock = ManifestLock(next(other.state.glob("*.lock"), other.state / "none.lock"))
     if lock.path.name == "none.lock":
         other.import_from(one)
@@ -165,7 +165,7 @@ def test_shards_go_to_another_host(tmp_path: Path) -> None:
     pack(tmp_path / "one" / "data" / "0.tar", members)
     copy_data(tmp_path / "one" / "data", tmp_path / "two" / "data")
     one, two = host("one"), host("two")
-    exported = one.list()
+    exported = one.list_samples()
     two.import_from(one)
     assert two.open().spec.order_id == exported.spec.order_id
     assert readable(two.open())
@@ -173,7 +173,7 @@ def test_shards_go_to_another_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no zip", "empty", "compressed", "cut"])
 def test_a_file_that_holds_no_lists_is_refused(one: Host, other: Host, content: bytes | str) -> None:
-    one.list()
+    one.list_samples()
     path = one.export()
     whole = path.read_bytes()
     if isinstance(content, bytes):
@@ -189,7 +189,7 @@ def test_a_file_that_holds_no_lists_is_refused(one: Host, other: Host, content: 
 
 
 def test_a_damaged_list_is_refused(one: Host, other: Host) -> None:
-    one.list()
+    one.list_samples()
     path = one.export()
     data = bytearray(path.read_bytes())
     data[data.index(b"streamdM") + 200] ^= 1
@@ -204,7 +204,7 @@ def test_a_file_that_is_not_there_is_refused(other: Host) -> None:
 
 
 def test_streams_that_are_listed_together_are_imported_together(tmp_path: Path, one: Host) -> None:
-    one.list()
+    one.list_samples()
     both = {name: stream_config(one.place / "data") for name in ("train", "again")}
     family = Host(tmp_path / "family", **both)
     with pytest.raises(ConfigError, match="no list of again, which must be listed together with train"):
