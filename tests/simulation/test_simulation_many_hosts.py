@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from many_hosts import Job
+from job_on_hosts import Job
 
 from streamd.core.rank_receipts import add_up_receipts
 

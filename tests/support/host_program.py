@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -21,6 +20,7 @@ from typing import Any
 
 import streamd
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
+from support.daemon_process import wait_until
 
 LIMIT_S = 60.0
 
@@ -31,11 +31,9 @@ def serve(config: Path, state: Path, log: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(config)]
         environment = os.environ | {"STATE_DIRECTORY": str(state)}
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
-    deadline_s = time.monotonic() + LIMIT_S
-    while b"daemon.ready" not in log.read_bytes():
-        if daemon.poll() is not None or time.monotonic() > deadline_s:
-            raise SystemExit(log.read_text())
-        time.sleep(0.01)
+    wait_until(lambda: b"daemon.ready" in log.read_bytes() or daemon.poll() is not None, "it serves", LIMIT_S)
+    if daemon.poll() is not None:
+        raise SystemExit(log.read_text())
     return daemon
 
 

@@ -13,10 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from support.daemon_process import stream_config
+from support.daemon_process import stream_config, wait_until
 from support.served_folder import change_times
 
 LIMIT_S = 60.0
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def namespace_prefix() -> list[str]:
@@ -26,10 +27,14 @@ def namespace_prefix() -> list[str]:
 
 
 class VirtualHost:
-    """A host with a copy of `data`, whose files have other times and another root."""
+    """A host with a copy of `data`, whose files have other times and another root.
 
-    def __init__(self, place: Path, data: Path, number: int) -> None:
+    `prefix` runs a command on this host; by default, each command has namespaces of its own.
+    """
+
+    def __init__(self, place: Path, data: Path, number: int, prefix: list[str] | None = None) -> None:
         self.place = place
+        self.prefix = namespace_prefix() if prefix is None else prefix
         self.state, self.log, self.config = place / "state", place / "log", place / "config.yaml"
         self._sockets = Path(tempfile.mkdtemp(prefix="sd"))  # sockets have short names
         shutil.copytree(data, place / "data", copy_function=shutil.copyfile)
@@ -38,11 +43,16 @@ class VirtualHost:
         self.write_config()
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def endpoint(self) -> str:
+        """The address of its daemon."""
+        return f"ipc://{self._sockets}/s"
+
     def write_config(self, expect: dict[str, Any] | None = None, **changes: Any) -> None:
         """Writes the configuration; it differs from the other hosts' in its paths alone, unless there are `changes`."""
         stream = {"batch_size": 2, "image": {"size": [8, 8]}, **changes}
         config = {
-            "listen": [f"ipc://{self._sockets}/s"],
+            "listen": [self.endpoint],
             "memory": "64MiB",
             "workers": 1,
             "expect": expect,
@@ -52,7 +62,7 @@ class VirtualHost:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of streamd on this host."""
-        command = [*namespace_prefix(), sys.executable, "-m", "streamd.cli.main", *arguments]
+        command = [*self.prefix, sys.executable, "-m", "streamd.cli.main", *arguments]
         environment = os.environ | {"STATE_DIRECTORY": str(self.state)}
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
 
@@ -60,9 +70,10 @@ class VirtualHost:
         """Starts the daemon, and the program that runs trainers beside it."""
         self.log.unlink(missing_ok=True)
         program = str(Path(__file__).with_name("host_program.py"))
-        command = [*namespace_prefix(), sys.executable, program, str(self.config), str(self.state), str(self.log)]
+        command = [*self.prefix, sys.executable, program, str(self.config), str(self.state), str(self.log)]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
+        environment = os.environ | {"PYTHONPATH": str(TESTS)}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0, env=environment)
         assert self._read_line() == "ready", self.log.read_text()
         return self
 
@@ -108,3 +119,47 @@ class VirtualHost:
         assert self._process.wait(LIMIT_S) == -signal.SIGKILL
         self._process.communicate()
         return self.start()
+
+
+class LinkedNetworks:
+    """Two network namespaces, which a virtual cable joins: 10.77.0.1 and 10.77.0.2, each on `eth0`.
+
+    Each host is named by its address, since there is nobody who would resolve another name.
+    """
+
+    ADDRESSES = ("10.77.0.1", "10.77.0.2")
+
+    def __init__(self) -> None:
+        self._holders: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        own = os.geteuid() == 0
+        self._hold(["unshare", *([] if own else ["--user", "--map-root-user"]), "--net", "--uts"])
+        self._hold([*self.prefix(0), "unshare", "--net", "--uts"])
+        other = str(self._holders[1].pid)
+        self._run(0, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", other)
+        for number, address in enumerate(self.ADDRESSES):
+            self._run(number, "hostname", address)
+            self._run(number, "ip", "link", "set", "lo", "up")
+            self._run(number, "ip", "address", "add", f"{address}/24", "dev", "eth0")
+            self._run(number, "ip", "link", "set", "eth0", "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for holder in self._holders:
+            holder.kill()
+            holder.wait(LIMIT_S)
+
+    def prefix(self, number: int) -> list[str]:
+        """The command that runs another one in one of the networks."""
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        return ["nsenter", "--target", str(self._holders[number].pid), *user, "--net", "--uts", "--"]
+
+    def _hold(self, command: list[str]) -> None:
+        holder = subprocess.Popen([*command, "sleep", "infinity"])
+        self._holders.append(holder)
+        # The command enters its namespace first and becomes `sleep` then.
+        wait_until(lambda: Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n", "a network is there")
+
+    def _run(self, number: int, *command: str) -> None:
+        subprocess.run([*self.prefix(number), *command], check=True, timeout=LIMIT_S)

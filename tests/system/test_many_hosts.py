@@ -11,7 +11,7 @@ import pytest
 from support.daemon_process import write_images
 from support.many_hosts import VirtualHost
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 SAMPLES: Final = 400
 BATCHES: Final = SAMPLES // 2
