@@ -1,7 +1,7 @@
 """The receipts of one rank in a file of one line each, `receipts-RANK.jsonl`, which `streamd verify` adds up.
 
-A training that is killed and continued may write an epoch's receipt twice, and never loses one: a receipt is written
-before the state that says that its epoch is over.
+A training that is killed and continued may write an epoch's receipt twice, and never loses one if it writes the receipt
+before it saves a state from which the next epoch follows. ResumeCallback does.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from support.daemon_process import stream_config, write_images
 from support.served_folder import change_times
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from support.rank_receipts import BATCHES, make_receipt, receipts_of_world, token_after
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app
 from streamd.core.receipt import Receipt
