@@ -43,7 +43,7 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     complete_stream_names,
     parse_size_option,
 )
-from streamd.cli.verify import verify  # noqa: E402 - as above
+from streamd.cli.verify.command import verify  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly

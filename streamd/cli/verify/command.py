@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
 from streamd.cli.terminal.options import JsonOption
-from streamd.core.rank_receipts import EpochSum, NamedReceipt, add_up_receipts
-from streamd.core.receipt import Receipt
 from streamd.core.text import escape_unprintable
-from streamd.errors import ConfigError
-from streamd.limits import MAX_RECEIPT_FILE_BYTES
+
+if TYPE_CHECKING:
+    from streamd.core.rank_receipts import EpochSum
 
 _MAX_LISTED_BATCHES: Final = 10_000  # of each kind, in JSON
-
-
-class _ProbeOutput(msgspec.Struct):
-    """What `probe --json` prints, as far as it is read here."""
-
-    receipts: list[Receipt]
-
-
-_receipt: Final = msgspec.json.Decoder(Receipt)
-_probe_output: Final = msgspec.json.Decoder(_ProbeOutput)
 
 
 def verify(
@@ -54,6 +42,9 @@ def verify(
     Example:
       streamd verify run-*/receipts-*.jsonl
     """
+    from streamd.cli.verify.receipt_files import read_receipts  # noqa: PLC0415 - NumPy only when it is needed
+    from streamd.core.rank_receipts import add_up_receipts  # noqa: PLC0415 - as above
+
     sums = add_up_receipts([each for file in files for each in read_receipts(file)])
     if json:
         typer.echo(
@@ -64,37 +55,6 @@ def verify(
             for line in each.format_lines():
                 typer.echo(escape_unprintable(line))
     raise typer.Exit(0 if all(each.is_one_epoch for each in sums) else 1)
-
-
-def read_receipts(path: Path) -> list[NamedReceipt]:
-    """Reads the receipts in a file. Raises ConfigError if it has none, cannot be read, or holds something else."""
-    try:
-        if path.stat().st_size > MAX_RECEIPT_FILE_BYTES:
-            raise ConfigError(f"{path}: more than {MAX_RECEIPT_FILE_BYTES:,} bytes, which receipts never have")
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; name the file of a rank's receipts") from error
-    found = list(_decode_lines(path, data))
-    if not found:
-        raise ConfigError(f"{path}: no receipts; a rank writes one at the end of each epoch")
-    return found
-
-
-def _decode_lines(path: Path, data: bytes) -> Iterator[NamedReceipt]:
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            if b'"receipts"' in line:
-                yield from (NamedReceipt(place, each) for each in _probe_output.decode(line).receipts)
-            else:
-                yield NamedReceipt(place, _receipt.decode(line))
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{place} is neither a receipt nor the output of  probe --json: {error}; name the files that the ranks "
-                "wrote"
-            ) from error
 
 
 def _to_plain(found: EpochSum) -> dict[str, Any]:
