@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from streamd.client import Batch, Stream
+from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
 
@@ -34,7 +35,9 @@ class Replay:
     held: Sequence[Batch]
     steps: int
     epochs_wanted: int | None = None
+    rank: int = 0
     world: int = 1
+    receipts: tuple[Receipt, ...] = ()
 
     @property
     def spec(self) -> StreamSpec:

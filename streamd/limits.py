@@ -161,6 +161,9 @@ MAX_COUNT: Final = 1 << 53  # of anything a client counts: exact as a float, and
 MAX_REPORTED_S: Final = 1e9  # of an epoch's times as a trainer reports them: thirty years
 MAX_NAME_CHARS: Final = 1024  # of a name that a client sends: a longer one cannot be a typing error
 MAX_DIGEST_CHARS: Final = 64  # of an order id or a digest, which have 32
+MAX_VERIFIED_BATCHES: Final = 1 << 25  # of an epoch that `streamd verify` adds up: 1e9 samples; at most half a gigabyte
+MAX_RECEIPT_FILE_BYTES: Final = 1 << 28  # that it reads: receipts of 100,000 epochs, each with a few changes of world
+MAX_LISTS_JSON_BYTES: Final = 1 << 30  # of an exported list's verdicts: ten million of them
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
 # --- patience

@@ -30,6 +30,7 @@ except ModuleNotFoundError:
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.init.command import init  # noqa: E402 - as above
+from streamd.cli.manifest import manifest  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
@@ -42,6 +43,7 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     complete_stream_names,
     parse_size_option,
 )
+from streamd.cli.verify.command import verify  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -260,6 +262,8 @@ app.command()(top)
 app.command()(show)
 app.command()(probe)
 app.command()(pack)
+app.command()(verify)
+app.add_typer(manifest, name="manifest")
 app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)

@@ -43,8 +43,8 @@ from streamd.limits import LAST_WORD_S
 class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
-    `spec` is the stream's specification in batches of the trainer's size, `world` the number of ranks that share it,
-    `receipts` the accounts of its epochs, and `timings` where the time of each whole epoch went.
+    `spec` is the stream's specification in batches of the trainer's size, `rank` that of this trainer among the `world`
+    that share it, `receipts` the accounts of its epochs, and `timings` where the time of each whole epoch went.
 
     The position belongs to the stream: breaking out of a loop keeps it, a later loop continues there, and several
     iterators advance the same position. An error ends no iterator: once its cause is gone, `next()` returns the batch
@@ -66,6 +66,7 @@ class Stream:
     ) -> None:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
+        self.rank = subscription.rank
         self.world = subscription.world
         self.receipts: list[Receipt] = []
         self.timings: list[EpochTiming] = []
@@ -484,7 +485,7 @@ class Stream:
         )
         steps = self._split.count_steps(self._tally.cursor.history, gathered=rebatcher.gathered_batch_count)
         return replace(
-            receipt,
+            receipt.with_rank(self.rank, self.world, self._served_spec),
             steps=steps + rebatcher.steps_in_open_batch,
             samples=receipt.samples + rebatcher.uncounted_samples - rebatcher.unused_samples,
         )

@@ -28,6 +28,7 @@ from streamd.config.parsers import (
     is_host_port,
     parse_channel_levels,
     parse_host_port,
+    parse_identity,
     parse_memory_bytes,
     parse_nonempty_text,
     parse_pixel_range,
@@ -161,6 +162,7 @@ HostPort = Annotated[
     BeforeValidator(parse_host_port),
     _build_value_schema(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
 ]
+Identity = Annotated[str, BeforeValidator(parse_identity), _build_value_schema(type="string", pattern="^[0-9a-f]{32}$")]
 Memory = Annotated[int, BeforeValidator(parse_memory_bytes), _SIZE_TYPE]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE_TYPE]
 Seconds = Annotated[

@@ -58,7 +58,6 @@ FOREIGN_KEYS: Final = {
 # Keys of the configuration's whole language that this version does not serve, and what to do until it does.
 UNSERVED_KEYS: Final = {
     "draw": "each sample comes once per epoch; weights: COLUMN weighs samples in the loss",
-    "expect": "compare order_id of client.spec(NAME) on both hosts",
     "fetch": "copy the files to a disk of this host",
     "fold": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
     "folds": "write the folds into a column of a table, and select with where: {COLUMN: 1}",

@@ -17,6 +17,7 @@ HintBuilder = Callable[[object], str]  # returns the end of a message: `; did yo
 
 _NUMBERS_OF_SIZE: Final = 2  # height and width
 _NUMBERS_OF_RANGE: Final = 2  # minimum and maximum
+_IDENTITY_PATTERN: Final = re.compile(r"[0-9a-f]{32}")
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 _MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
 _FRACTIONS: Final = {  # means and stds of other tools, for pixels in 0-1, by their name here
@@ -75,6 +76,13 @@ def parse_nonempty_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
         raise _build_refusal(value, f"use text that is not empty{quotes}")
+    return value
+
+
+def parse_identity(value: object) -> object:
+    if not isinstance(value, str) or not _IDENTITY_PATTERN.fullmatch(value):
+        quotes = "; put it in quotes" if isinstance(value, int | float) else ""
+        raise _build_refusal(value, f"use the 32 hexadecimal digits that `streamd check` prints{quotes}")
     return value
 
 

@@ -53,6 +53,7 @@ from streamd.config.schema_sections import (
     CurveConfig,
     EngineConfig,
     EngineKind,
+    ExpectConfig,
     ImageConfig,
     LabelConfig,
     Normalize,
@@ -67,6 +68,7 @@ from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy,
 from streamd.core.text import is_encodable
 from streamd.dataset.files import TableSource
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
+from streamd.errors import suggest_name
 from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
@@ -313,6 +315,11 @@ class Config(ConfigModel):
         EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
     ] = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
+    expect: dict[Text, ExpectConfig] | None = None
+    """The identities of streams, such as {train: {order: ..., pixels: ...}}, as `streamd check` prints them. The daemon
+    refuses to serve a stream of this name with others, so that the daemons of many hosts serve the same batches. A file
+    that is missing on this host, or forbidden, then stops its stream.
+    """
     monitor: HostPort | None = None
     """address:port, such as 127.0.0.1:9191, of the dashboard, /metrics for Prometheus, /healthz and /readyz."""
     streams: dict[str, StreamConfig]
@@ -340,6 +347,15 @@ class Config(ConfigModel):
     def worker_count(self) -> int:
         """The number of decode processes; `auto` is one for each processor core that this process may use."""
         return len(os.sched_getaffinity(0)) if self.workers == "auto" else self.workers
+
+    @model_validator(mode="after")
+    def _check_expected_streams(self) -> Self:
+        unknown = [name for name in self.expect or () if name not in self.streams]
+        if unknown:
+            raise build_validation_error(
+                *((("expect", name), f"there is no such stream{suggest_name(name, self.streams)}") for name in unknown)
+            )
+        return self
 
     @field_validator("listen")
     @classmethod

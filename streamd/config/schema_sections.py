@@ -30,6 +30,7 @@ from streamd.config.fields import (
     CropScale,
     DataPath,
     Fraction,
+    Identity,
     Levels,
     Seconds,
     Seed,
@@ -263,6 +264,21 @@ class CurveConfig(ConfigModel):
     """The folder of the clients' public keys."""
 
 
+class ExpectConfig(ConfigModel):
+    """The identities that a stream must have to be served. None: any."""
+
+    order: Identity | None = None
+    """The identity of the order: of files, labels, batch_size, drop_remainder, shuffle and seed."""
+    pixels: Identity | None = None
+    """The identity of the pixels: of image, transform and the installed decoders."""
+
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> Self:
+        if self.order is None and self.pixels is None:
+            raise ValueError("expects nothing: give order and pixels, as `streamd check` prints them, or remove it")
+        return self
+
+
 class EngineConfig(ConfigModel):
     """Where decoding happens. `address` is for ray: auto, local or host:port."""
 
@@ -377,4 +393,5 @@ SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "cache": CacheConfig,
     "curve": CurveConfig,
     "engine": EngineConfig,
+    "expect": ExpectConfig,
 }

@@ -22,10 +22,15 @@ MASKED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A verdict: a sample is bad, for `reason`. It is recorded once, before the first batch that uses it is sent."""
+    """A verdict: a sample is bad, for `reason`. It is recorded once, before the first batch that uses it is sent.
+
+    `of_bytes`: its listed bytes were read, so the verdict holds wherever they are. Otherwise one host could not read
+    them.
+    """
 
     sample_id: int
     reason: str
+    of_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

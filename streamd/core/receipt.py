@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from streamd.core.bad_samples import MASKED, RowStatus
 from streamd.core.permutation import Words, mix64
 from streamd.core.sampler import Ids, compute_batch_index_ranges
-from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
+from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment, StreamSpec
 from streamd.errors import ReceiptError
 
 _LANE: Final = 1 << 64
@@ -34,8 +35,28 @@ PlannedBatches = tuple[Ids, Ids]  # the ids of several batches, concatenated, an
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptSegment:
+    """A run of steps of an epoch, as `Segment`, and the digest of its batches.
+
+    `digest` is "" for steps whose digest is only known as part of a sum, from a token of an older version.
+    """
+
+    base: int
+    steps: int
+    rank: int
+    world: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one epoch of one session. `ok`: no step was missed or repeated, and both digests are equal."""
+    """The account of one epoch of one session. `ok`: no step was missed or repeated, and both digests are equal.
+
+    The receipts of all ranks can be added up (`rank_receipts`): `rank` and `world` are the session's own, `batches` is
+    the number of an epoch's batches as they are served, and `segments` are all steps of the epoch up to here. If the
+    session continued from a token, the segments before its own are those of the token. `order` has the facts of
+    `order_id`, from which the digests can be computed again.
+    """
 
     stream: str
     epoch: int
@@ -49,6 +70,20 @@ class Receipt:
     complete: bool
     ok: bool
     digest: str
+    order_id: str = ""
+    rank: int = 0
+    world: int = 1
+    batches: int = 0
+    segments: tuple[ReceiptSegment, ...] = ()
+    order: OrderFacts | None = None
+
+    def with_rank(self, rank: int, world: int, spec: StreamSpec) -> Receipt:
+        """Returns the receipt with the session's rank, and the facts of `spec`, the stream as it is served."""
+        return replace(self, rank=rank, world=world, batches=spec.batches, order=spec.order_facts)
+
+    def to_json(self) -> str:
+        """Returns the receipt as one line of JSON, which `streamd verify` reads."""
+        return msgspec.json.encode(self).decode()
 
 
 def build_receipt_error(receipt: Receipt, planned_digest: str) -> ReceiptError:
@@ -76,6 +111,10 @@ def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
 
 def add_digest_lanes(one: Lanes, other: Lanes) -> Lanes:
     return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
+
+
+def subtract_digest_lanes(one: Lanes, other: Lanes) -> Lanes:
+    return (one[0] - other[0]) % _LANE, (one[1] - other[1]) % _LANE
 
 
 def format_digest(lanes: Lanes) -> str:
@@ -153,6 +192,28 @@ def sum_expected_lanes(
             yield digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids)
 
 
+class TallyStart(NamedTuple):
+    """Where a tally began: the totals up to there, and the digest of each segment of the history, "" if not known."""
+
+    totals: TallyTotals = TallyTotals()
+    digests: tuple[str, ...] = ()
+
+    def compute_segment_digests(self, lanes: Lanes, history: Sequence[Segment]) -> tuple[str, ...]:
+        """Returns the digest of each segment of `history`, given the lanes of all its steps.
+
+        `history` is the one at the start, with further steps in its last segment, or in one more.
+        """
+        own = subtract_digest_lanes(lanes, self.totals.lanes)
+        if len(history) > len(self.digests):
+            return (*self.digests, format_digest(own))
+        if not history or not self.digests[-1]:
+            return self.digests
+        return (*self.digests[:-1], format_digest(add_digest_lanes(parse_digest(self.digests[-1]), own)))
+
+
+_AT_BEGINNING: Final = TallyStart()
+
+
 class TallySnapshot(NamedTuple):
     """A tally's state at one moment; its totals are computed only when they are requested.
 
@@ -163,6 +224,7 @@ class TallySnapshot(NamedTuple):
     pixel_id: str
     changed: bool
     order_id: str
+    start: TallyStart
     before: TallyTotals
     # The tally's own list, not a copy. It only grows, and is replaced instead of cleared, so its first `length` batches
     # stay as they were at that moment.
@@ -180,6 +242,10 @@ class TallySnapshot(NamedTuple):
     def order_digest(self) -> str:
         return format_digest(self.compute_totals().lanes)
 
+    def compute_segment_digests(self, totals: TallyTotals) -> tuple[str, ...]:
+        """Returns the digest of each segment of the cursor's history, given this tally's `totals`."""
+        return self.start.compute_segment_digests(totals.lanes, self.cursor.history)
+
 
 @dataclass(slots=True)
 class EpochTally:
@@ -191,7 +257,7 @@ class EpochTally:
     stream: str
     order_id: str
     cursor: Cursor
-    start: TallyTotals = TallyTotals()
+    start: TallyStart = _AT_BEGINNING
     repeated: int = 0
     pixel_id: str = ""
     changed: bool = False
@@ -200,7 +266,7 @@ class EpochTally:
     _totals: TallyTotals = field(init=False)
 
     def __post_init__(self) -> None:
-        self._totals = self.start
+        self._totals = self.start.totals
         for walk in compute_batch_index_ranges(self.cursor.history):
             self._extend_seen_flags(walk.stop)
             self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
@@ -241,7 +307,7 @@ class EpochTally:
     def _build_snapshot(self, cursor: Cursor, last: CountedBatch | None) -> TallySnapshot:
         waiting = self._waiting
         return TallySnapshot(
-            cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting, len(waiting), last
+            cursor, self.pixel_id, self.changed, self.order_id, self.start, self._totals, waiting, len(waiting), last
         )
 
     @property
@@ -277,4 +343,14 @@ class EpochTally:
             complete=complete,
             ok=missed == 0 and self.repeated == 0 and agrees,
             digest=digest,
+            order_id=self.order_id,
+            segments=self._build_segments(totals.lanes),
+        )
+
+    def _build_segments(self, lanes: Lanes) -> tuple[ReceiptSegment, ...]:
+        history = self.cursor.history
+        digests = self.start.compute_segment_digests(lanes, history)
+        return tuple(
+            ReceiptSegment(each.base, each.steps, each.rank, each.world, digest)
+            for each, digest in zip(history, digests, strict=True)
         )

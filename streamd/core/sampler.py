@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64, permute_positions
-from streamd.core.spec import Segment, Shuffle, StreamSpec
+from streamd.core.spec import OrderFacts, OrderId, Segment, Shuffle, StreamSpec, compute_identity
 
 __all__ = [
     "ORDER_VERSION",
@@ -35,11 +35,19 @@ __all__ = [
     "compute_batch_ids",
     "compute_batch_index_ranges",
     "compute_ids_of_batches",
+    "compute_order_id",
 ]
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample
 
 _BLOCK_ROWS: Final = 4096  # rows planned at a time: about a hundred batches share NumPy's cost for each call
+
+
+def compute_order_id(facts: OrderFacts) -> OrderId:
+    """Returns the identity of the order that these facts decide."""
+    chunks = (facts.chunk, facts.buffer) if facts.shuffle == "chunk" else ()
+    parts = (facts.content_id, facts.batch_size, facts.remainder, facts.shuffle, facts.seed, *chunks, ORDER_VERSION)
+    return OrderId(compute_identity("streamd order 1", msgspec.json.encode(parts)))
 
 
 class SampleOrder(msgspec.Struct, frozen=True, gc=False):

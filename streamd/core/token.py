@@ -6,11 +6,20 @@ Tokens of another stream or order and damaged ones are refused, with the reason.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 import msgspec
 
-from streamd.core.receipt import EpochTally, TallySnapshot, TallyTotals, format_digest, parse_digest
+from streamd.core.receipt import (
+    EpochTally,
+    TallySnapshot,
+    TallyStart,
+    TallyTotals,
+    add_digest_lanes,
+    format_digest,
+    parse_digest,
+)
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, StreamSpec, count_steps_left
 from streamd.core.steps import RankSteps
 from streamd.core.text import format_count
@@ -26,8 +35,8 @@ class Token:
     """A cursor with the stream's identity and the digest so far, as a trainer saves it.
 
     If a trainer takes batches in parts, `rows` rows of the batch after the cursor are done too, by each of the `world`
-    ranks. `changed`: the pixels changed within this epoch. `order` has the facts from which `order_id` is made; tokens
-    of older versions do not have it.
+    ranks. `changed`: the pixels changed within this epoch. `order` has the facts from which `order_id` is made, and
+    `digests` the digest of each segment of the cursor's history; tokens of older versions have neither.
     """
 
     stream: str
@@ -42,6 +51,7 @@ class Token:
     world: int = 1
     changed: bool = False
     order: OrderFacts | None = None
+    digests: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -50,8 +60,23 @@ class Token:
         """Returns the token at the beginning of the next epoch."""
         none = "0" * len(self.digest)
         return replace(
-            self, cursor=self.cursor.at_next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
+            self,
+            cursor=self.cursor.at_next_epoch(),
+            digest=none,
+            samples=0,
+            bad=0,
+            rows=0,
+            world=1,
+            changed=False,
+            digests=(),
         )
+
+    @property
+    def segment_digests(self) -> tuple[str, ...]:
+        """The digest of each segment of the history; "" where an older version left only the sum of several."""
+        if self.digests:
+            return self.digests
+        return (self.digest,) if len(self.cursor.history) == 1 else ("",) * len(self.cursor.history)
 
     @staticmethod
     def from_json(text: str | bytes) -> Token:
@@ -69,7 +94,22 @@ class Token:
             )
         if not DIGEST_PATTERN.fullmatch(token.digest):
             raise _build_damage_error(f"{token.digest[:40]!r} is not a digest")
+        if not _are_digests_of_history(token):
+            raise _build_damage_error(f"the digests of its {len(token.cursor.history)} segments do not add up")
         return token
+
+
+def _are_digests_of_history(token: Token) -> bool:
+    """Whether a token has a digest for each segment of its history, and they add up, or has none."""
+    if not token.digests:
+        return True
+    if len(token.digests) != len(token.cursor.history):
+        return False
+    if "" in token.digests:  # continued from a token of an older version
+        return all(not each or DIGEST_PATTERN.fullmatch(each) for each in token.digests)
+    if not all(map(DIGEST_PATTERN.fullmatch, token.digests)):
+        return False
+    return format_digest(reduce(add_digest_lanes, map(parse_digest, token.digests))) == token.digest
 
 
 def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
@@ -193,6 +233,7 @@ def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world
         world=world,
         changed=snapshot.changed,
         order=spec.order_facts,
+        digests=snapshot.compute_segment_digests(totals),
     ).to_json()
 
 
@@ -201,7 +242,8 @@ def resume_tally(token: Token, spec: StreamSpec, rank_steps: RankSteps) -> Epoch
     cursor = token.cursor
     if _is_epoch_done(cursor, rank_steps):
         return start_tally(cursor.at_next_epoch(), spec, token.pixel_id)
-    start = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
+    totals = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
+    start = TallyStart(totals, token.segment_digests)
     return EpochTally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
 
 

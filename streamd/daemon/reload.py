@@ -75,6 +75,7 @@ class Reloader:
                 raise ConfigError(refusal)
             changes = self._compare_with_served_streams(fresh)
             with add_error_locations(config):
+                self._check_kept_pixels(changes, fresh)
                 for name in (*changes.changed, *changes.added):
                     await check_data_present(fresh[name])
             self._move_quarantine_files(changes, fresh)
@@ -101,6 +102,13 @@ class Reloader:
             {name for name, (old, new) in pairs.items() if not _have_same_files(old, new)},
             {name for name, (old, new) in pairs.items() if old.transform != new.transform},
         )
+
+    def _check_kept_pixels(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
+        """Raises ConfigError if `expect` asks for other pixels than a kept stream has. Orders are checked already."""
+        for name in changes.kept:
+            expected, pixel_id = new_streams[name].expected, self._dispatcher.streams[name].spec.pixel_id
+            if expected is not None and (refusal := expected.explain_other_pixels(name, pixel_id)):
+                raise ConfigError(refusal)
 
     def _move_quarantine_files(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
         """Moves the verdicts of kept streams whose manifest has another path, as streams that share classes changed.
@@ -167,9 +175,10 @@ class Reloader:
         return True
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
-        """Applies another limit of bad samples or another cache to a stream whose sessions continue."""
-        if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
-            renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
+        """Applies another limit of bad samples, cache or `expect` to a stream whose sessions continue."""
+        wanted = {name: getattr(written, name) for name in ("max_bad_fraction", "cache", "expected")}
+        if any(getattr(running, name) != value for name, value in wanted.items()):
+            renewed = replace(running, **wanted)
             await check_data_present(renewed)
             await self._engine.open_stream(renewed)
             self._dispatcher.replace_stream_keeping_sessions(renewed)
@@ -255,5 +264,5 @@ def _share_running_quarantine(running: ServedStream, written: ServedStream) -> S
 
 
 def _collect_daemon_settings(config: Config) -> dict[str, object]:
-    """Returns all settings but the streams."""
-    return {name: getattr(config, name) for name in Config.model_fields if name != "streams"}
+    """Returns all settings but the streams, and the identities that they must have."""
+    return {name: getattr(config, name) for name in Config.model_fields if name not in {"streams", "expect"}}

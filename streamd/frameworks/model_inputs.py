@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.receipt import Receipt
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import LabelSpec, StreamSpec
@@ -54,7 +55,11 @@ class FeedStream(Protocol):
     @property
     def spec(self) -> StreamSpec: ...
     @property
+    def rank(self) -> int: ...
+    @property
     def world(self) -> int: ...
+    @property
+    def receipts(self) -> Sequence[Receipt]: ...
     @property
     def steps_left(self) -> int: ...
     @property

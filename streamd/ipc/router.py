@@ -28,7 +28,7 @@ _REJECTED: Final = int(zmq.EVENT_ACCEPT_FAILED)  # of another user than the one 
 _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
 _MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
 
-FrameHandler = Callable[[bytes, bytes], None]
+FrameHandler = Callable[[bytes, bytes], object]
 
 
 class FrameSender(Protocol):

@@ -135,13 +135,15 @@ class StreamRemark:
 class UnfilledRow:
     """A row that could not be filled. `lasting` is False if another attempt may succeed, as after an I/O error.
 
-    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged.
+    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged. `of_this_host`:
+    the file is missing, forbidden, or not the listed one. That says nothing about the sample on another host.
     """
 
     sample_id: int
     reason: str
     lasting: bool
     away: bool = False
+    of_this_host: bool = False
 
 
 class TaskDone(msgspec.Struct, frozen=True):

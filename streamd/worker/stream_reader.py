@@ -21,7 +21,7 @@ from streamd.dataset.cache.file import UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
-from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
+from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
@@ -222,16 +222,16 @@ class StreamReader:
         except ShardChangedError as error:
             return UnfilledRow(sample_id, format_error_reason(error), lasting=False)
         except UnfitFileError as error:
-            reason, lasting = format_error_reason(error), True
+            reason, lasting, of_this_host = format_error_reason(error), True, isinstance(error, OtherFileError)
         except OSError as error:
             # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
             reason = describe_read_error(error)
-            lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
+            lasting = of_this_host = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._reopen_root()
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
-        return UnfilledRow(sample_id, reason, lasting=lasting)
+        return UnfilledRow(sample_id, reason, lasting=lasting, of_this_host=of_this_host)
 
     def _reopen_root(self) -> None:
         """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.

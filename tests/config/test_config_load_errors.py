@@ -111,7 +111,6 @@ def test_a_mistake_is_reported_in_a_sentence_with_what_is_allowed(keys: dict[Any
         ({"val": {"like": "s"}}, "val: unknown key; it looks like a stream: write it under streams"),
         ({"engine": {"kind": "ray", "adress": "x"}}, "engine.adress: unknown key; did you mean 'address'?"),
         ({"fetch": None}, f"fetch: is not in this version; {UNSERVED_KEYS['fetch']}"),
-        ({"expect": None}, f"expect: is not in this version; {UNSERVED_KEYS['expect']}"),
         (
             {"curve": {"secret": "s"}},
             "curve.clients: is missing; give the path of the folder of the clients' public keys",

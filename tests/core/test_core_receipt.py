@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -18,13 +20,17 @@ from streamd.core.receipt import (
     EpochTally,
     Lanes,
     Receipt,
+    ReceiptSegment,
+    TallySnapshot,
+    TallyStart,
+    add_digest_lanes,
     compute_digest_row_places,
     compute_expected_digest,
     digest_rows,
     format_digest,
     parse_digest,
 )
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_batch_index_ranges
 from streamd.core.spec import Cursor, Segment
 
 Content = tuple[Ids, RowStatus]
@@ -51,6 +57,12 @@ def took(
     for index in indices:
         tally.add_batch(index, *batch(index), tally.cursor.after_step(0, 1))
     return tally
+
+
+def start_of(place: TallySnapshot) -> TallyStart:
+    """The start of a tally that continues at a place."""
+    totals = place.compute_totals()
+    return TallyStart(totals, place.compute_segment_digests(totals))
 
 
 def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> Lanes:
@@ -172,7 +184,7 @@ def test_a_malformed_digest_is_refused(text: str) -> None:
 @pytest.mark.parametrize("stop", [1, 63, 64, 65, 100, 149])
 def test_a_tally_resumed_from_a_token_ends_with_the_same_digest(stop: int) -> None:
     place = took(range(stop)).take_snapshot()
-    resumed = EpochTally("train", ORDER, place.cursor, place.compute_totals())
+    resumed = EpochTally("train", ORDER, place.cursor, start_of(place))
     took(range(stop, BATCHES), resumed)
     whole = took(range(BATCHES))
     assert (resumed.order_digest, resumed.cursor, resumed.steps_taken) == (whole.order_digest, whole.cursor, BATCHES)
@@ -212,7 +224,8 @@ def test_a_whole_epoch_has_a_receipt_that_is_complete_and_ok() -> None:
     tally = took(range(BATCHES), batch=lambda index: content(index, bad))
     assert receipt_of(tally, tally.order_digest) == Receipt(
         stream="train", epoch=0, steps=BATCHES, samples=BATCHES * ROWS - 1, missed=0, repeated=0, bad=1, dropped=3,
-        changed=False, complete=True, ok=True, digest=tally.order_digest,
+        changed=False, complete=True, ok=True, digest=tally.order_digest, order_id=ORDER,
+        segments=(ReceiptSegment(0, BATCHES, 0, 1, tally.order_digest),),
     )  # fmt: skip
 
 
@@ -244,9 +257,43 @@ def test_a_receipt_says_what_differs_from_the_plan(
 
 def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
     place = took(range(5)).take_snapshot()
-    resumed = took([4], EpochTally("train", ORDER, place.cursor, place.compute_totals()))
+    resumed = took([4], EpochTally("train", ORDER, place.cursor, start_of(place)))
     receipt = receipt_of(resumed, resumed.order_digest)
     assert (receipt.repeated, receipt.missed, receipt.ok) == (1, 1, False)
+
+
+def digest_of(segment: Segment) -> str:
+    """The digest of one segment, batch by batch."""
+    (indices,) = compute_batch_index_ranges([segment])
+    return took(indices).order_digest
+
+
+def test_a_receipt_has_the_digest_of_each_segment_also_after_two_changes_of_world() -> None:
+    cursor, start = Cursor(), TallyStart()
+    for rank, world, steps in ((1, 4, 5), (1, 4, 2), (2, 3, 20), (0, 4, 15)):
+        tally = EpochTally("train", ORDER, cursor, start)
+        for _ in range(steps):
+            index = tally.cursor.next_base_index + rank
+            tally.add_batch(index, *content(index), tally.cursor.after_step(rank, world))
+        place = tally.take_snapshot()
+        cursor, start = place.cursor, start_of(place)
+
+    receipt = receipt_of(tally, None)
+
+    assert [(each.base, each.steps, each.rank, each.world) for each in receipt.segments] == [
+        (0, 7, 1, 4), (28, 20, 2, 3), (88, 15, 0, 4),
+    ]  # fmt: skip
+    assert [each.digest for each in receipt.segments] == [digest_of(segment) for segment in cursor.history]
+    lanes = reduce(add_digest_lanes, (parse_digest(each.digest) for each in receipt.segments))
+    assert format_digest(lanes) == receipt.digest
+
+
+def test_a_receipt_is_one_line_of_json_with_rank_world_and_batches() -> None:
+    tally = took(range(3))
+    said = json.loads(receipt_of(tally, None).with_rank(1, 2, SPEC).to_json())
+    assert (said["rank"], said["world"], said["batches"], said["order_id"]) == (1, 2, SPEC.batches, ORDER)
+    assert said["segments"] == [{"base": 0, "steps": 3, "rank": 0, "world": 1, "digest": tally.order_digest}]
+    assert "\n" not in receipt_of(tally, None).to_json()
 
 
 def test_changed_pixels_are_recorded_and_the_receipt_stays_ok() -> None:

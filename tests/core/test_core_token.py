@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.sample_specs import SPEC, some_spec
 
 from streamd.core.bad_samples import build_all_good_row_status
-from streamd.core.receipt import EpochTally, TallyTotals, format_digest
+from streamd.core.receipt import EpochTally, TallyStart, TallyTotals, format_digest
 from streamd.core.sampler import Ids
 from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left
@@ -27,6 +27,7 @@ from streamd.core.token import (
     explain_order_mismatch,
     parse_token,
     parse_token_for_rank,
+    resume_tally,
 )
 from streamd.errors import TokenError
 from streamd.limits import MAX_SEGMENTS
@@ -357,8 +358,8 @@ def test_a_token_within_a_batch_is_valid_only_for_the_same_world() -> None:
 
 def test_a_token_within_a_short_last_batch_needs_equal_steps_on_all_ranks() -> None:
     spec = some_spec(samples=22, batch_size=8, batches=3)  # the last of six rows
-    segment = Segment(0, 1, 0, 2)
-    tally = EpochTally(spec.name, spec.order_id, Cursor(0, (segment,)), TallyTotals(samples=8), pixel_id=spec.pixel_id)
+    segment, start = Segment(0, 1, 0, 2), TallyStart(TallyTotals(samples=8), ("0" * 32,))
+    tally = EpochTally(spec.name, spec.order_id, Cursor(0, (segment,)), start, pixel_id=spec.pixel_id)
     text = encode_token(spec, tally.take_snapshot(), rows=2, world=2)
 
     assert parse_token_for_rank(text, spec, 2, 2).rows == 2
@@ -366,3 +367,32 @@ def test_a_token_within_a_short_last_batch_needs_equal_steps_on_all_ranks() -> N
         parse_token_for_rank(text, spec, 2, 4)
     whole = some_spec(samples=24, batch_size=8, batches=3)
     assert parse_token_for_rank(text, whole, 2, 4).rows == 2
+
+
+def test_a_token_carries_the_digest_of_each_segment() -> None:
+    tally = tally_after(2)
+    token = parse_token(encode_token(FOURS, tally.take_snapshot()), FOURS)
+    assert token.digests == (tally.order_digest,)
+
+    resumed = resume_tally(token, FOURS, RankSteps(FOURS.batches, 1, 2, "drop", None))
+    index = resumed.cursor.next_base_index + 1
+    resumed.add_batch(index, ids(index), build_all_good_row_status(4), resumed.cursor.after_step(1, 2))
+    later = parse_token(encode_token(FOURS, resumed.take_snapshot()), FOURS)
+
+    assert later.digests[0] == tally.order_digest
+    assert len(later.digests) == 2
+
+
+def test_a_token_of_an_older_version_knows_the_digest_of_its_only_segment() -> None:
+    text = encode_token(FOURS, tally_after(2).take_snapshot())
+    token = parse_token(text, FOURS)
+    old = replace(token, digests=())
+    assert parse_token(old.to_json(), FOURS).segment_digests == token.digests
+
+
+def test_a_token_whose_segment_digests_do_not_add_up_is_damaged() -> None:
+    token = parse_token(encode_token(FOURS, tally_after(2).take_snapshot()), FOURS)
+    with pytest.raises(TokenError, match="the digests of its 1 segments do not add up"):
+        parse_token(replace(token, digests=("1" * 32,)).to_json(), FOURS)
+    with pytest.raises(TokenError, match="do not add up"):
+        parse_token(replace(token, digests=(*token.digests, token.digest)).to_json(), FOURS)

@@ -339,3 +339,36 @@ def test_bad_samples_belong_to_the_source_of_the_transform_that_found_them(
     program("one", "")
     daemon.reload(transformed)
     assert daemon.streams["a"].quarantine.reasons == {0: "transform raised ValueError"}
+
+
+# --- the identities that other hosts have
+
+
+def test_a_reload_to_another_order_than_expected_changes_nothing(
+    daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    daemon.start({"a": a})
+    order = daemon.streams["a"].spec.order_id
+
+    def read() -> tuple[Config, list[ServedStream]]:
+        return daemon.read({"a": a | {"batch_size": 4}}, expect={"a": {"order": order}})
+
+    assert not daemon.reload_with(read)
+    assert daemon.calls == []
+    assert f"expect.a.order: {order} is expected" in log.text
+
+
+def test_a_reload_that_expects_other_pixels_of_a_kept_stream_changes_nothing(
+    daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture
+) -> None:
+    daemon.start({"a": a})
+    daemon.reload({"a": a}, expect={"a": {"pixels": "f" * 32}})
+    assert daemon.calls == []
+    assert f"expect.a.pixels: {'f' * 32} are expected" in log.text
+
+
+def test_a_reload_that_expects_what_is_served_keeps_the_sessions(daemon: Daemon, a: Settings) -> None:
+    daemon.start({"a": a})
+    daemon.reload({"a": a}, expect={"a": {"order": daemon.streams["a"].spec.order_id}})
+    assert daemon.calls == ["open a", "renew a"]
+    assert daemon.streams["a"].expected is not None

@@ -10,6 +10,25 @@ DEEP: Final = f"ipc:///tmp/{'deep/' * 20}streamd.sock"
 
 OF_CONFIGURATION: Final = (
     Mistake(
+        "expected the batches of another host, whose files differ",
+        config=f'{GOOD}expect: {{train: {{order: "{"0" * 32}"}}}}\n',
+        says=(
+            f"streamd: config.yaml:6: expect.train.order: {'0' * 32} is expected, but the files, labels and settings "
+            "of this host give …; use the list of the other hosts (streamd manifest export and import), and their "
+            "batch_size, drop_remainder and shuffle, or correct expect; streamd check prints both identities"
+        ),
+        do=(
+            "Copy the data again, or take the other host's list with `streamd manifest export` and `import`. If the "
+            "hosts are to serve something new, write what `streamd check` prints."
+        ),
+    ),
+    Mistake(
+        "expected a stream that is not in the configuration",
+        config=f'{GOOD}expect: {{trian: {{order: "{"0" * 32}"}}}}\n',
+        says="streamd: config.yaml:6: expect.trian: there is no such stream; did you mean 'train'?",
+        do="Name a stream of the configuration.",
+    ),
+    Mistake(
         "named a configuration that is not there",
         command="streamd serve --config confg.yaml",
         says=(

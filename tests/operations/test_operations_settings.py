@@ -123,7 +123,7 @@ def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> Non
 
 
 def list_of(state: Path) -> Path:
-    (path,) = catalog._build_manifest_paths(
+    (path,) = catalog.build_manifest_paths(
         load_config({"streams": {"train": {**STREAM, "batch_size": 4}}}), state
     ).values()
     return path

@@ -207,7 +207,11 @@ class Simulation:
             self.mishaps.orphans.append(earlier)
         self.story.note(seat.name, "begins with {} steps done", seat.saved.steps)
         self.stage.network.users[seat.name] = seat.user
-        self.trainers[seat.name] = Trainer(seat, self.stage, self.mishaps.reached, self._ended)
+        self.trainers[seat.name] = self.make_trainer(seat)
+
+    def make_trainer(self, seat: Seat) -> Trainer:
+        """A process at a seat."""
+        return Trainer(seat, self.stage, self.mishaps.reached, self._ended)
 
     def _ended(self, trainer: Trainer, error: StreamdError | None) -> None:
         if error is not None:

@@ -13,7 +13,7 @@ from support.sample_specs import some_spec
 
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import compute_expected_digest
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
 from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
 from streamd.limits import MIB
 
@@ -29,7 +29,8 @@ def _spec(batches: int, policy: BadPolicy) -> StreamSpec:
     samples = batches * ROWS - 1
     spec = some_spec(samples=samples, batch_size=ROWS, batches=batches, remainder="pad", bad_policy=policy)
     # By the number of batches, which every seed draws anyway: half of the stories are told in chunks.
-    return replace(spec, shuffle="chunk", chunk=ROWS + 1, buffer=2) if batches % 2 else spec
+    mixed = replace(spec, shuffle="chunk", chunk=ROWS + 1, buffer=2) if batches % 2 else spec
+    return replace(mixed, order_id=compute_order_id(mixed.order_facts))
 
 
 @lru_cache(maxsize=64)

@@ -62,6 +62,7 @@ class FakeStream:
     leases: int = 0
     most_leases: int = 0  # that were held at a time
     epoch: int = 0
+    rank: int = 0
     world: int = 1
     rewinds: int = 0
 

@@ -52,6 +52,24 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
         "a full disk or another failure: run the same command again to continue",
         "a mistake in the configuration or in the arguments, or the output already exists",
     ),
+    "streamd verify": (
+        "every epoch in the receipts is one epoch exactly",
+        "batches are missing, came twice, or the receipts differ",
+        "a file cannot be read, or holds no receipts of this version",
+    ),
+    "streamd manifest export": (
+        "the lists are written",
+        "the listing process failed",
+        "a mistake in the configuration or the data, or the file cannot be written",
+    ),
+    "streamd manifest import": (
+        "the lists are those of the other host now",
+        "a lock or a file could not be used",
+        (
+            "a file is missing or of another size, the settings differ, the file holds no lists, or a daemon serves "
+            "the lists; nothing was changed"
+        ),
+    ),
     "streamd schema": (
         "printed",
         "the output cannot be written, for example because the disk is full",

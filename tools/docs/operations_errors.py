@@ -156,7 +156,8 @@ EVENT_ADVICE: Final[dict[str, str]] = {
         "stays bad."
     ),
     "sample.forgiven": (
-        "Nothing: the samples have been listed again since then, and samples that are still bad will be found again."
+        "Nothing: samples that are still bad will be found again. Verdicts on another list of samples do not count, "
+        "and with `expect` only those on bytes that were read do."
     ),
     "sample.suspect": "Nothing yet: if a second worker dies at it, the sample counts as bad.",
     "session.began": "",

@@ -40,6 +40,8 @@ ADVICE: Final[dict[str, tuple[str, str]]] = {
     ),
     "engine.kind": ("there is no other kind yet", NONE),
     "engine.address": ("there is no cluster yet", NONE),
+    "expect.order": ("on each of many hosts, so that they serve the same batches", "reload: applies to all streams"),
+    "expect.pixels": ("as above; after an update of streamd, check it again", "reload: applies to all streams"),
     "monitor": ("as soon as other people rely on the daemon", RESTART),
     "like": ("for a validation stream next to a training stream", "as the keys that it copies"),
     "split.validation": (

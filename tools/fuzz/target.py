@@ -26,6 +26,7 @@ _MAX_EFFECT_CHARS: Final = 120
 # The module that has each target; only the one that is wanted is imported, with its libraries.
 TARGET_MODULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("frames", "daemon_frames", "worker_records", "tokens", "receipts"), "fuzz.message_targets"),
+    "verify": "fuzz.receipt_targets",
     "dispatcher": "fuzz.dispatcher_target",
     **dict.fromkeys(("config", "manifest"), "fuzz.settings_targets"),
     **dict.fromkeys(

@@ -136,6 +136,9 @@ class StreamFinding:
     `shuffle` says how it is shuffled, in words, `shuffle_score` how well that mixes the labels, and `stored_score` the
     same of the stored order: 1 is as good as a full shuffle, None where there is nothing to mix. `poorly_mixed` is what
     to do about it. `unpacking` is None where no chunks are compressed, `weights` where all samples weigh 1.
+
+    `order_id` and `pixel_id` are what `expect` compares; `pixel_id` is empty if nothing could be read. `unexpected` has
+    a sentence for each that is not what `expect` asks for.
     """
 
     samples: int
@@ -159,6 +162,9 @@ class StreamFinding:
     poorly_mixed: str | None = None
     unpacking: UnpackingEstimate | None = None
     weights: WeightSummary | None = None
+    order_id: str = ""
+    pixel_id: str = ""
+    unexpected: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +273,7 @@ def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
         )
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
+    yield from stream.unexpected
 
 
 def _format_first_unreadable_file(bad: Sequence[UnreadableFile]) -> str:

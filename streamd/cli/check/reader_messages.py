@@ -76,6 +76,7 @@ class GroupResult:
     enlarged: the number of images with fewer pixels than the stream's size requires.
     transparent: the number of images with an alpha channel or a transparent colour.
     odd_boxes: by label, boxes and points that cannot be right.
+    pixel_id: the identity of the pixels that the process makes of the stream's samples.
     unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
     """
 
@@ -92,3 +93,4 @@ class GroupResult:
     unpack_s: float = 0.0
     transparent: int = 0
     odd_boxes: dict[str, OddBoxes] = field(default_factory=dict)
+    pixel_id: str = ""

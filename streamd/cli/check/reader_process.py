@@ -81,7 +81,7 @@ def transform_sample_row(
 
 def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
     """Reads and decodes the files of a group. Raises MemoryError; the progress page then names the file."""
-    seen = GroupResult(group.stream, group.ids)
+    seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
     page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
         _read_array_rows(seen, reader, reader.store, page)

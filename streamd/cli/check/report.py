@@ -108,6 +108,9 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
     yield from _format_duplicate_files(stream.duplicates, options)
     yield from _format_unreadable(stream.unreadable, stream.bad_samples, options)
     yield _format_named_line("memory", _format_stream_memory(stream.memory))
+    if stream.order_id:
+        found = f'order: "{stream.order_id}", pixels: "{stream.pixel_id}"'
+        yield _format_named_line("identity", found, "yellow" if stream.unexpected else "")
     if stream.cache is not None:
         yield _format_named_line("cache", _format_cache(stream.cache, stream.samples))
     epoch = stream.epoch

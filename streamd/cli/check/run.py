@@ -50,7 +50,8 @@ def _read_streams(config: Config, progress: SilentProgress, max_files: int | Non
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
         with add_error_locations(config):
             write_sample_manifests(config, Path(folder), progress.update_listing)
-            streams = open_streams(config, Path(folder))
+            # Without `expect`, which would refuse a stream before its pixels are known; the findings compare both.
+            streams = open_streams(config.model_copy(update={"expect": None}), Path(folder))
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
             with add_error_locations(config):

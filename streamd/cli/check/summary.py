@@ -34,6 +34,7 @@ from streamd.config.schema import Config
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
 from streamd.core.spec import Cursor, LabelSpec, StreamShape, StreamSpec
 from streamd.core.text import format_count
+from streamd.daemon.streams.catalog import find_expected_identities
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
 from streamd.dataset.cache.file import CacheLayout
@@ -135,7 +136,21 @@ def _build_stream_finding(
         poorly_mixed=stream.mixing_advice,
         unpacking=chunks,
         weights=_summarize_weights(stream),
+        order_id=spec.order_id,
+        pixel_id=totals.pixel_id,
+        unexpected=_list_unexpected_identities(totals, config),
     )
+
+
+def _list_unexpected_identities(totals: StreamTotals, config: Config) -> list[str]:
+    spec = totals.stream.spec
+    expected = find_expected_identities(config, spec.name)
+    if expected is None:
+        return []
+    others = [expected.explain_other_order(spec.name, spec.order_id)]
+    if totals.pixel_id:
+        others.append(expected.explain_other_pixels(spec.name, totals.pixel_id))
+    return [each for each in others if each is not None]
 
 
 def _summarize_weights(stream: ServedStream) -> WeightSummary | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamd.cli.check.duplicates import FileContents
 from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup
+from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.types import Int64s
 from streamd.limits import TASK_ROWS
@@ -41,6 +42,7 @@ class StreamTotals:
         self.formats: Counter[str] = Counter()
         self.sizes: Counter[str] = Counter()
         self.enlarged = 0
+        self.pixel_id = PixelId("")  # as long as no process has read anything
         self.transparent = 0
         self.odd_boxes: dict[str, OddBoxes] = {}
         self.faults: list[SampleFault] = []
@@ -57,6 +59,7 @@ class StreamTotals:
         self.formats.update(result.formats)
         self.sizes.update(result.sizes)
         self.enlarged += result.enlarged
+        self.pixel_id = PixelId(result.pixel_id) or self.pixel_id
         self.transparent += result.transparent
         for label, odd in result.odd_boxes.items():
             self.odd_boxes[label] = self.odd_boxes.get(label, OddBoxes()).add_odd_boxes(odd)

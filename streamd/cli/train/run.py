@@ -226,6 +226,9 @@ def _fit_and_save_model(
         stopped_place = recorder.describe_place()
         if resuming:
             resuming.save_interrupted()
+    finally:
+        if resuming:
+            resuming.append_receipts()  # also the one of an epoch that does not add up, which ends the training
     elapsed_s, waited_s = time.monotonic() - began_s, stream.wait_s - waited_before_s
     history = recorder.history
     continued_place = resuming.describe_saved_place() if resuming else None

@@ -56,7 +56,7 @@ EVENTS: Final[dict[str, str]] = {
         "a sample cannot be decoded; from now on it is replaced or masked, or ends the stream, depending on "
         "`bad_samples`"
     ),
-    "sample.forgiven": "verdicts that belong to another list of samples were ignored",
+    "sample.forgiven": "verdicts on another list of samples, or on what one host alone could not read, were ignored",
     "sample.suspect": "a worker died while it handled a sample; the sample is tried once more, alone",
     "session.began": "a trainer has subscribed",
     "session.ended": "a trainer has left, or was lost",

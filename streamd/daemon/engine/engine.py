@@ -242,9 +242,10 @@ class LocalEngine:
     def _handle_bad_rows(self, task: Task, report: TaskDone) -> bool:
         """Records samples that are bad for good, and reads the others again later. False when the batch has failed."""
         job, stream = task.job, task.job.stream
-        lasting = [BadSample(each.sample_id, each.reason) for each in report.bad if each.lasting]
+        bad = stream.judge_unfilled_rows(report.bad)
+        lasting = [BadSample(each.sample_id, each.reason, not each.of_this_host) for each in bad if each.lasting]
         reason = record_bad_samples(stream, lasting, self._stats)
-        passing = [sample for sample in report.bad if not sample.lasting]
+        passing = [sample for sample in bad if not sample.lasting]
         if reason is None and passing and task.failures >= _READ_RETRIES:
             reason = stream.format_unreadable_reason(passing[0].sample_id, passing[0].reason)
         if reason is not None:
@@ -253,7 +254,7 @@ class LocalEngine:
         if passing:
             # Counted before the pause: otherwise another task's report could complete the batch without these rows.
             job.pending_tasks += 1
-            again = job.make_retry_task(task, report.bad, self._task_numbers)
+            again = job.make_retry_task(task, bad, self._task_numbers)
             asyncio.get_running_loop().call_later(
                 _READ_RETRY_S * 2**task.failures, self._requeue_task_unless_given_up, again
             )
@@ -416,7 +417,7 @@ class LocalEngine:
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
         """Suspects the sample at which a worker crashed, and tries it alone; marks it bad at the second crash."""
         if task.is_suspect:
-            self._record_crashing_sample(task.job, BadSample(sample_id, blame))
+            self._record_crashing_sample(task.job, BadSample(sample_id, blame, of_bytes=True))
             return
         file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)

@@ -153,8 +153,13 @@ class OpenStreams:
         if number not in self._entries:  # closed meanwhile
             return
         answer = self._get_pixel_id_future(self._entries[number])
+        expected = self._entries[number].stream.expected
         if not answer.done():
-            answer.set_result(pixel_id)
+            other = expected and expected.explain_other_pixels(self._entries[number].stream.spec.name, pixel_id)
+            if other:
+                answer.set_exception(ConfigError(other))
+            else:
+                answer.set_result(pixel_id)
         elif answer.exception() is None and answer.result() != pixel_id:
             raise OtherPixelsError(
                 "a worker makes different pixels from the first worker: the installation changed, or a transform "

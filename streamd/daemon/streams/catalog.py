@@ -9,18 +9,18 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import msgspec
 import numpy as np
 
 from streamd.config.image_rules import build_image_spec
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
-from streamd.core.sampler import ORDER_VERSION, SampleOrder
+from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
+from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
@@ -29,7 +29,7 @@ from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import DataSource
+from streamd.dataset.sources import DataSource, LabelSource
 from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
@@ -76,7 +76,7 @@ def has_all_manifests(config: Config, state: Path) -> bool:
     """Whether every stream of this configuration has its manifest; if so, logs the date of the oldest."""
     if find_unlisted_streams(config, state):
         return False
-    oldest_s = min(path.stat().st_mtime for path in _build_manifest_paths(config, state).values())
+    oldest_s = min(path.stat().st_mtime for path in build_manifest_paths(config, state).values())
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
     log.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them again")
     return True
@@ -84,7 +84,7 @@ def has_all_manifests(config: Config, state: Path) -> bool:
 
 def find_unlisted_streams(config: Config, state: Path) -> frozenset[str]:
     """Returns the streams whose samples must be listed: all streams of each family in which one lacks its manifest."""
-    lacking = {name for name, path in _build_manifest_paths(config, state).items() if not path.exists()}
+    lacking = {name for name, path in build_manifest_paths(config, state).items() if not path.exists()}
     return frozenset(
         name for family in group_streams_by_family(config) if not lacking.isdisjoint(family) for name in family
     )
@@ -101,23 +101,37 @@ def write_sample_manifests(
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
         # A missing transform is reported before the listing, which may take long.
-        _locate_stream_transform(stream, config.base_folder)
-    paths, identities = _build_manifest_paths(config, state), _compute_config_ids_by_stream(config)
+        locate_stream_transform(stream, config.base_folder)
+    paths, identities = build_manifest_paths(config, state), compute_config_ids(config)
     for name, scanned in share_classes(scan_stream_sources(streams, progress)).items():
         # Verdicts go first: a crash between the two steps leaves the old list without verdicts, and its bad samples
         # are found again. A new list never stands beside verdicts whose numbers count in another list.
-        for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
-            verdicts.unlink(missing_ok=True)
+        delete_verdicts(paths[name])
         manifest.write_manifest(paths[name], scanned, config_id=identities[name])
+
+
+def delete_verdicts(manifest_path: Path) -> None:
+    """Deletes the verdicts on a list, for all versions of its stream's transform."""
+    for verdicts in manifest_path.parent.glob(f"{glob.escape(manifest_path.stem)}*{_VERDICTS_SUFFIX}"):
+        verdicts.unlink(missing_ok=True)
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
     """Opens every stream of a configuration whose samples are listed, and maps its manifest.
 
-    Touches no path of the data, which may be away. Raises ConfigError.
+    Touches no path of the data, which may be away. Raises ConfigError, also for an order that is not the expected one.
     """
-    paths = _build_manifest_paths(config, state)
-    return [_open_stream(stream, paths[name], config.base_folder) for name, stream in config.streams.items()]
+    paths = build_manifest_paths(config, state)
+    return [
+        _open_stream(stream, paths[name], config.base_folder, find_expected_identities(config, name))
+        for name, stream in config.streams.items()
+    ]
+
+
+def find_expected_identities(config: Config, stream: str) -> ExpectedIdentities | None:
+    """Returns the identities that `expect` asks of a stream; None if it asks for none."""
+    wanted = (config.expect or {}).get(stream)
+    return None if wanted is None else ExpectedIdentities(wanted.order, wanted.pixels)
 
 
 def group_streams_by_family(config: Config) -> list[frozenset[str]]:
@@ -145,19 +159,17 @@ def _list_shared_paths_and_labels(stream: StreamConfig) -> frozenset[str]:
     return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
 
 
-def _build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
-    return {
-        name: state / f"{name}-{config_id[:16]}.manifest"
-        for name, config_id in _compute_config_ids_by_stream(config).items()
-    }
+def build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
+    """Returns the path of each stream's list."""
+    return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in compute_config_ids(config).items()}
 
 
 def build_lock_paths(config: Config, state: Path) -> dict[str, Path]:
     """Returns the path of the lock of each stream's list; lists that are made together share one lock."""
-    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _compute_config_ids_by_stream(config).items()}
+    return {name: state / f"{config_id[:16]}.lock" for name, config_id in compute_config_ids(config).items()}
 
 
-def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
+def build_quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
     """Returns the path of a stream's verdicts, one file for each version of its transform.
 
     A sample on which one version of a transform raises may be good for the next version.
@@ -166,7 +178,7 @@ def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None
     return manifest_path.with_suffix(f"{version}{_VERDICTS_SUFFIX}")
 
 
-def _compute_config_ids_by_stream(config: Config) -> dict[str, str]:
+def compute_config_ids(config: Config) -> dict[str, str]:
     """Returns for each stream a digest of what decides its manifest: its family's sources, labels, splits, weights."""
     return {
         name: _compute_family_config_id(config, family) for family in group_streams_by_family(config) for name in family
@@ -241,7 +253,26 @@ def _scan_or_reuse_source(
     return scanned
 
 
-def _locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
+def describe_portable_settings(stream: StreamConfig) -> str:
+    """Returns the settings that decide which samples a stream has, without the paths, which differ between hosts."""
+    request, declared = stream.listing_request, cast("Any", stream.source)
+    keys = {
+        each.name: getattr(declared, each.name)
+        for each in fields(declared)
+        if each.name != "path" and not isinstance(getattr(declared, each.name), Path)
+    }
+    version = _LISTING_VERSIONS.get(stream.source.kind, "")
+    given = {name: value for name, value in keys.items() if value is not None}
+    labels = None if request.labels is None else {name: _drop_path(each) for name, each in request.labels.items()}
+    weights = None if request.weights is None else _drop_path(request.weights)
+    return f"{given}{version} {labels} {request.split} {weights}"
+
+
+def _drop_path(label: LabelSource) -> LabelSource:
+    return label if label.file is None else replace(label, source=None, file=Path(label.file.name))
+
+
+def locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
     """Finds the source of a stream's transform, in the configuration's folder or installed. Raises ConfigError."""
     if stream.transform is None:
         return None
@@ -251,7 +282,7 @@ def _locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPla
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
 
-def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
+def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: ExpectedIdentities | None) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
@@ -261,8 +292,12 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
             f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
             f"{spec.batch_size}, and drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    transform = _locate_stream_transform(stream, folder)
-    quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)
+    if expected is not None and (refusal := expected.explain_other_order(stream.name, spec.order_id)):
+        raise ConfigError(refusal)
+    transform = locate_stream_transform(stream, folder)
+    quarantine = Quarantine(
+        build_quarantine_path(path, transform), lambda: listed.list_id, needs_bytes=expected is not None
+    )
     quarantine.load_bad_samples()
     packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
@@ -276,6 +311,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream
         ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_cacheable_whole),
         cache,
         transform,
+        expected=expected,
     )
 
 
@@ -305,7 +341,7 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         buffer=buffer,
         weighted=listed.has_weights,
     )
-    return replace(spec, order_id=_compute_order_id(spec, listed.content_id))
+    return replace(spec, order_id=compute_order_id(spec.order_facts))
 
 
 def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
@@ -335,9 +371,3 @@ def _check_array_images(stream: StreamConfig, shape: tuple[int, int, int]) -> tu
             f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return height, width
-
-
-def _compute_order_id(spec: StreamSpec, content_id: str) -> OrderId:
-    chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
-    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, ORDER_VERSION)
-    return OrderId(compute_identity("streamd order 1", msgspec.json.encode(parts)))

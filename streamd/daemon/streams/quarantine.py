@@ -26,11 +26,12 @@ from streamd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class _BadSampleLine:
-    """A verdict as it is written; `list_id` is empty if a version wrote it that did not record the list."""
+    """A verdict as it is written; `list_id` is empty, and `of_bytes` false, if an older version did not record them."""
 
     sample_id: int
     reason: str
     list_id: str = ""
+    of_bytes: bool = False
 
 
 _verdict_decoder: Final = msgspec.json.Decoder(_BadSampleLine)
@@ -40,13 +41,20 @@ class Quarantine:
     """Sample id -> reason, in memory and in an append-only file of one JSON object a line.
 
     `get_list_id` returns the identity of the list of samples. It is called only when there is a verdict, since it
-    digests a column of the whole list.
+    digests a column of the whole list. `needs_bytes`: verdicts are read only if they are on bytes that were read; what
+    one host could not read is another matter where several hosts serve the same stream.
     """
 
-    def __init__(self, path: Path, get_list_id: Callable[[], str]) -> None:
+    def __init__(self, path: Path, get_list_id: Callable[[], str], *, needs_bytes: bool = False) -> None:
         self.path = path
         self._get_list_id = get_list_id
+        self._needs_bytes = needs_bytes
         self.reasons: dict[int, str] = {}
+        self._judged_by_bytes: set[int] = set()
+
+    def list_bad_samples(self) -> list[BadSample]:
+        """Returns all verdicts, in the order in which they were recorded."""
+        return [BadSample(each, reason, each in self._judged_by_bytes) for each, reason in self.reasons.items()]
 
     def copy_and_switch_file(self, path: Path) -> None:
         """Switches to another file, after it has received the verdicts that it lacks.
@@ -55,7 +63,7 @@ class Quarantine:
         """
         there = Quarantine(path, self._get_list_id)
         there.load_bad_samples()
-        there.append_new_bad_samples([BadSample(*each) for each in self.reasons.items()])
+        there.append_new_bad_samples(self.list_bad_samples())
         self.path = path
 
     def change_list_id_getter(self, get_list_id: Callable[[], str]) -> Quarantine:
@@ -76,16 +84,28 @@ class Quarantine:
         # Opening cuts off a torn last line, so the piece after the last line break is always empty.
         with _open_quarantine_file(self.path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
-        foreign = 0
+        foreign = of_copies = 0
         for number, line in enumerate(lines, 1):
             verdict = self._decode_bad_sample_line(number, line)
-            if verdict.list_id in {"", self._get_list_id()}:
-                self.reasons.setdefault(verdict.sample_id, verdict.reason)
-            else:
+            if verdict.list_id not in {"", self._get_list_id()}:
                 foreign += 1
+            elif self._needs_bytes and not verdict.of_bytes:
+                of_copies += 1
+            else:
+                self._remember(BadSample(verdict.sample_id, verdict.reason, verdict.of_bytes))
+        if of_copies:
+            count = format_count(of_copies, "verdict")
+            file = escape_unprintable(self.path.name)
+            log.notice("sample.forgiven", f"{count} in {file} left out: with expect, only bytes that were read count")
         if foreign:
             count = format_count(foreign, "verdict")
             log.notice("sample.forgiven", f"{count} in {escape_unprintable(self.path.name)} left out: of another list")
+
+    def _remember(self, verdict: BadSample) -> None:
+        if verdict.sample_id not in self.reasons:
+            self.reasons[verdict.sample_id] = verdict.reason
+            if verdict.of_bytes:
+                self._judged_by_bytes.add(verdict.sample_id)
 
     def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
         try:
@@ -99,11 +119,13 @@ class Quarantine:
         """Writes the new ones among `verdicts` durably, and returns them. After OSError none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
-            lines = (_BadSampleLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
+            list_id = self._get_list_id()
+            lines = (_BadSampleLine(each.sample_id, each.reason, list_id, each.of_bytes) for each in new.values())
             # The disk comes before memory. Otherwise a batch could use a verdict that a crash then loses, and the batch
             # would differ when it is made again.
             self._append_lines_to_file(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
-            self.reasons.update({each.sample_id: each.reason for each in new.values()})
+            for each in new.values():
+                self._remember(each)
         return list(new.values())
 
     def _append_lines_to_file(self, lines: bytes) -> None:

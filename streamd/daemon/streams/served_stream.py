@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,19 @@ from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_id
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
 from streamd.core.text import format_count
+from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
+from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace, UnfilledRow
 from streamd.limits import TASK_ROWS
 
 _TRANSFORM_REMEDY = "the transform, which must never raise: a sample is bad after one failure"
+_COPY_REMEDY = (
+    "with `expect`, no host may leave out a file that the others have: copy the listed file to this host, and restart "
+    "streamd"
+)
 _TOLERATED_BAD = 10  # up to this many bad samples never stop a stream, however small it is
 
 
@@ -34,6 +39,9 @@ class ServedStream:
 
     While `manifest_lock` is held, no process replaces the list at `manifest_path`. A reload may move the verdicts
     beside another list, the one that the configuration then has; `quarantine_lock` holds that list in the same way.
+
+    `expected` are the identities that `expect` asks for. Other hosts serve the same stream then, so a fault of this
+    host's copy is no verdict on a sample.
     """
 
     spec: StreamSpec
@@ -47,6 +55,7 @@ class ServedStream:
     transform: TransformPlace | None = None
     manifest_lock: ManifestLock | None = None
     quarantine_lock: ManifestLock | None = None
+    expected: ExpectedIdentities | None = None
 
     @property
     def stream_shape(self) -> StreamShape:
@@ -108,6 +117,18 @@ class ServedStream:
         shown = self.format_file_name(sample_id)
         location = self.manifest.file_name(sample_id).decode(errors="backslashreplace")
         return shown if shown == location else f"{shown} (packed as {location})"
+
+    def judge_unfilled_rows(self, rows: Sequence[UnfilledRow]) -> tuple[UnfilledRow, ...]:
+        """Returns rows that workers could not fill, with the faults that must not become verdicts as passing ones.
+
+        With `expect`, these are the faults of this host's copy: the stream stops if they do not pass.
+        """
+        if self.expected is None:
+            return tuple(rows)
+        return tuple(
+            replace(each, lasting=False, reason=f"{each.reason}; {_COPY_REMEDY}") if each.of_this_host else each
+            for each in rows
+        )
 
     def format_unreadable_reason(self, sample_id: int, reason: str) -> str:
         """Returns why the stream must stop over an unreadable sample; a reason with a key path names no file."""

@@ -22,7 +22,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -44,6 +44,7 @@ from streamd.dataset.manifest.image_files import (
 from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
     ArrayFiles,
+    Int64s,
     LabelValues,
     ListedValues,
     ScannedSamples,
@@ -175,8 +176,27 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         shards=scanned.shards,
         images=encode_image_roots(scanned.images),
     )
+    _write_file(path, header, columns.values())
+
+
+def write_manifest_copy(path: Path, listed: Manifest, *, root: Path, mtimes_ns: Int64s, config_id: str) -> None:
+    """Writes a list again for the same files below another `root`, as `write_manifest` does.
+
+    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list.
+    """
+    columns, shards = dict(listed.columns_by_name), listed.shards
+    if shards is None:
+        columns["mtimes_ns"] = narrow_integers(mtimes_ns)
+    else:
+        shards = replace(shards, mtimes_ns=tuple(mtimes_ns.tolist()))
+    facts = os.fsencode(root), listed.samples, listed.content_id, config_id, dict(listed.labels)
+    header = _ManifestHeader(*facts, _compute_extents(columns), listed.arrays, shards)
+    _write_file(path, header, columns.values())
+
+
+def _write_file(path: Path, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     try:
-        _replace_file(path, header, columns.values())
+        _replace_file(path, header, columns)
     except OSError as error:
         raise ConfigError(
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
@@ -329,6 +349,11 @@ class Manifest:
         # The images are added one by one, since most samples have one.
         own = self.sizes[ids].astype(np.int64)
         return sum((image.sizes[ids].astype(np.int64) for image in self.images.values()), own)
+
+    @property
+    def columns_by_name(self) -> Mapping[str, ColumnArray]:
+        """All columns, as they are stored."""
+        return self._columns
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""

@@ -34,13 +34,17 @@ class UnfitFileError(Exception):
     """A file that must not or cannot be an image: not regular, too large, or changed since the manifest was made."""
 
 
+class OtherFileError(UnfitFileError):
+    """A name leads to something else than the listed file: out of the root, to no regular file, or to a changed one."""
+
+
 def _open_beneath(root: int, name: bytes) -> int:
     descriptor = int(_syscall(_SYS_OPENAT2, root, name, _HOW_POINTER, _HOW_BYTES))
     if descriptor >= 0:
         return descriptor
     code = ctypes.get_errno()
     if code == errno.EXDEV:
-        raise UnfitFileError("it lies outside the data's root")
+        raise OtherFileError("it lies outside the data's root")
     raise OSError(code, os.strerror(code), os.fsdecode(name))
 
 
@@ -60,7 +64,7 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
         check_file_size(found.st_size)
         check_file_unchanged(found, size, mtime_ns)
         if len(data) != size:
-            raise UnfitFileError(f"stale: it has {len(data)} bytes, but {size} were listed")
+            raise OtherFileError(f"stale: it has {len(data)} bytes, but {size} were listed")
         return data
     finally:
         os.close(descriptor)
@@ -88,13 +92,13 @@ def check_file_size(size: int) -> None:
 
 def _check_regular_file(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise UnfitFileError("not a regular file")
+        raise OtherFileError("not a regular file")
 
 
 def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
     """Raises UnfitFileError unless the size and mtime are those in the manifest."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
-        raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it again")
+        raise OtherFileError("stale: changed since it was listed; restart with --rescan to list it again")
 
 
 def _read_at_most(descriptor: int, size: int) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, StreamdError
@@ -146,6 +147,16 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     @property
     def spec(self) -> StreamSpec:
         return self._stream.spec
+
+    @property
+    def rank(self) -> int:
+        """The rank of this trainer."""
+        return self._stream.rank
+
+    @property
+    def receipts(self) -> Sequence[Receipt]:
+        """The accounts of the stream's epochs."""
+        return self._stream.receipts
 
     @property
     def stream_steps(self) -> int:

@@ -45,6 +45,7 @@ from streamd.frameworks.keras.training_state import (
     restore_variables,
 )
 from streamd.frameworks.plain_data import Array, DataPacker, unpack_value
+from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     Batch size, number of ranks and `steps` may differ from the saved run's: the rest of the interrupted epoch comes
     first, in as many steps as it needs, and whole epochs of this program follow; a line on stderr reports it. For
     additional ranks, copy the directory of an existing one. The saved learning rate is kept, which a line reports too.
+
+    The receipt of each epoch is appended to `directory`/receipts-RANK.jsonl. `streamd verify` adds up those of all
+    ranks, also when the number of ranks has changed.
 
     every: "epoch" saves after each epoch and its validation; a number saves after that many steps and at the end of
         the training. With several steps an execution, it saves after the execution that reaches the number.
@@ -125,6 +129,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._is_at_work = partial(is_callback_in_running_fit, weakref.ref(self))
         self._rate: float | str | None = None  # the learning rate with which the run began
         self._was_stopped = False  # a callback has ended the training within an epoch
+        self._receipt_file: ReceiptFile | None = None  # from the beginning of the training on
 
     # --- called by Keras, after all other callbacks
 
@@ -152,6 +157,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._other_callbacks = OtherCallbacks(
             [each for each in find_fit_callbacks().callbacks if each is not self], print_stderr_line
         )
+        receipts = receipt_file_path(self._checkpoints.directory, self._data.rank)
+        self._receipt_file = ReceiptFile(receipts, len(self._data.receipts))
         self._resumed_state, self._was_stopped, self._is_longer = None, False, False
         self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
         self._saved_place = None
@@ -192,6 +199,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if self._is_longer:
             set_keras_epoch_steps(self._data.num_batches)
             self._is_longer = False
+        # The receipt comes first: a process that is killed between the two writes it again, and loses none.
+        self.append_receipts()
         over = bool(self.model.stop_training)
         last = over or epoch + 1 >= self.params["epochs"]
         if not self._was_stopped and (last or self._every == "epoch" or self._is_save_due()):
@@ -199,8 +208,26 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as above, where no epoch was left
+        self.append_receipts()
 
     # --- saving
+
+    def append_receipts(self) -> None:
+        """Appends new receipts of the stream to DIRECTORY/receipts-RANK.jsonl, as at the end of each epoch.
+
+        Prints a line if they cannot be written, since the training goes on without them.
+        """
+        if self._receipt_file is None or not self._receipt_file.has_new_receipts(self._data.receipts):
+            return
+        try:
+            self._claim_folder()
+            self._receipt_file.append_new_receipts(self._data.receipts)
+        except (OSError, ConfigError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            print_stderr_line(
+                f"receipts could not be written to {self._receipt_file.path} ({why}); training continues, "
+                "and they are written at the end of the next epoch if that is possible then"
+            )
 
     def save_interrupted(self) -> None:
         """Saves the state after the last finished step of a `fit` that an exception ended while it waited for a batch.

@@ -18,10 +18,9 @@ from support.transform_programs import Write
 
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, compute_order_id
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
-    _compute_order_id,
     _format_source_for_id,
     find_state_directory,
     find_unlisted_streams,
@@ -143,10 +142,11 @@ def test_chunks_and_buffers_are_in_the_order_id_of_chunks_only(folder: Path, sta
 
 def test_order_ids_do_not_change_between_versions() -> None:
     """Tokens of older versions carry them."""
-    chunks = some_spec(shuffle="chunk", chunk=3200, buffer=16)
-    assert _compute_order_id(some_spec(), "content") == "ac15cf2244928540fe7061fb7f3f1cbc"
-    assert _compute_order_id(some_spec(shuffle="none"), "content") == "217041106b0a6718bbe4d5796ef2851f"
-    assert _compute_order_id(chunks, "content") == "7beeb5458b54bb9b8d2d015b3efb353e"
+    chunks = some_spec(shuffle="chunk", chunk=3200, buffer=16, content_id="content")
+    full, stored = some_spec(content_id="content"), some_spec(shuffle="none", content_id="content")
+    assert compute_order_id(full.order_facts) == "ac15cf2244928540fe7061fb7f3f1cbc"
+    assert compute_order_id(stored.order_facts) == "217041106b0a6718bbe4d5796ef2851f"
+    assert compute_order_id(chunks.order_facts) == "7beeb5458b54bb9b8d2d015b3efb353e"
 
 
 def test_a_stream_has_a_shuffle_score_and_advice(folder: Path, state: Path) -> None:

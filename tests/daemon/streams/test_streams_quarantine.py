@@ -108,7 +108,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
 
 def test_a_partial_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:40]))
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:60]))
     listed(path).append_new_bad_samples([FIVE])
     assert loaded(path).reasons == {5: FIVE.reason}
 

@@ -373,3 +373,21 @@ def test_a_resume_callback_given_alone_saves_within_the_step(tmp_path: Path) -> 
     model, data = make_model(), fit_data(make_stream())
     model.fit(data, epochs=1, verbose=0, callbacks=ours.ResumeCallback(data, tmp_path, every=6, keep=9))
     assert states(tmp_path) == ["step-0000006", "step-0000012", "step-0000013"]
+
+
+def test_each_epochs_receipt_is_appended_for_streamd_verify(tmp_path: Path) -> None:
+    train_until_killed(tmp_path, STEPS + 1)
+    train(tmp_path)
+
+    lines = [json.loads(line) for line in (tmp_path / "receipts-0.jsonl").read_text().splitlines()]
+
+    assert [each["epoch"] for each in lines] == list(range(EPOCHS))
+    assert all(each["complete"] for each in lines)
+
+
+def test_receipts_that_cannot_be_written_do_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "receipts-0.jsonl").mkdir()
+    train(tmp_path)
+    assert "receipts could not be written" in capsys.readouterr().err

@@ -1,0 +1,307 @@
+"""Lists of samples for another host, in one file: `streamd manifest export` writes it, `import` reads it.
+
+    lists.json       for each stream its settings without paths, and the verdicts on bytes that were read
+    0.manifest, ...  the lists, with a root of no name and mtimes of 0
+
+It is a zip without compression, whose checksums find damage. A list names files relative to a root. The importing host
+finds its own root from its own configuration, and looks every file up there: those with the listed sizes are its
+copies, and their mtimes go into its list. So a later change of a copy is noticed, and the identities are those of the
+exporting host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streamd.config.schema import Config, StreamConfig
+from streamd.core.bad_samples import BadSample
+from streamd.core.text import format_count, format_list
+from streamd.daemon.streams.catalog import (
+    build_lock_paths,
+    build_manifest_paths,
+    build_quarantine_path,
+    compute_config_ids,
+    delete_verdicts,
+    describe_portable_settings,
+    group_streams_by_family,
+    locate_stream_transform,
+    make_state_folder,
+    open_streams,
+)
+from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
+from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.manifest.manifest import Manifest, sync_folder, write_manifest_copy
+from streamd.dataset.manifest.types import Int64s
+from streamd.dataset.paths.confined import ConfinedRoot, format_path, stat_files
+from streamd.errors import ConfigError
+from streamd.limits import MAX_LISTS_JSON_BYTES
+
+ImportProgress = Callable[[str, int], None]
+
+_VERSION: Final = 1
+_LISTS: Final = "lists.json"
+_NO_ROOT: Final = Path()
+_SHOWN_FILES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _ExportedVerdict:
+    sample_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ExportedList:
+    """A stream's list in the archive. `root` leads from the source's path to the folder that names are relative to.
+
+    `transform` is the version of the transform that the verdicts belong to; empty without a transform.
+    """
+
+    stream: str
+    member: str
+    settings: str
+    root: str
+    transform: str
+    verdicts: tuple[_ExportedVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _ExportedLists:
+    version: int
+    lists: tuple[_ExportedList, ...]
+
+
+_lists_decoder: Final = msgspec.json.Decoder(_ExportedLists)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedList:
+    """What was exported or imported of a stream."""
+
+    stream: str
+    samples: int
+    order_id: str
+    verdicts: int
+
+
+# --- export
+
+
+def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedList]:
+    """Writes the lists of all streams to `target`, whole or not at all. All must be listed. Raises ConfigError."""
+    streams = open_streams(config.model_copy(update={"expect": None}), state)
+    for stream in streams:
+        if stream.manifest.images:
+            raise ConfigError(
+                f"streams.{stream.spec.name}.images: a list with several images a sample cannot be exported in this "
+                "version; let each host list its own copy, and let expect: compare the orders"
+            )
+    lists = [_describe_list(stream, config.streams[stream.spec.name], number) for number, stream in enumerate(streams)]
+    try:
+        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+            _write_archive(Path(folder) / target.name, lists, streams)
+            (Path(folder) / target.name).replace(target)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {str(target)!r}: {error.strerror or error}; name a file in a folder that you can write to"
+        ) from error
+    return [
+        ExchangedList(each.stream, stream.spec.samples, stream.spec.order_id, len(each.verdicts))
+        for each, stream in zip(lists, streams, strict=True)
+    ]
+
+
+def _describe_list(stream: ServedStream, config: StreamConfig, number: int) -> _ExportedList:
+    verdicts = [each for each in stream.quarantine.list_bad_samples() if each.of_bytes]
+    return _ExportedList(
+        stream.spec.name,
+        f"{number}.manifest",
+        describe_portable_settings(config),
+        os.path.relpath(stream.manifest.root, _find_anchor(config)),
+        "" if stream.transform is None else stream.transform.source_version,
+        tuple(_ExportedVerdict(each.sample_id, each.reason) for each in verdicts),
+    )
+
+
+def _find_anchor(config: StreamConfig) -> Path:
+    """Returns the path of the configuration from which a list's root is found on every host."""
+    root = getattr(config.source, "root", None)  # of a table or a list of files
+    return Path(root if root is not None else config.source.path)
+
+
+def _write_archive(path: Path, lists: Sequence[_ExportedList], streams: Sequence[ServedStream]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_LISTS, msgspec.json.encode(_ExportedLists(_VERSION, tuple(lists))))
+        for each, stream in zip(lists, streams, strict=True):
+            listed, bare = stream.manifest, path.with_name(each.member)
+            none = np.zeros(len(_list_file_names(listed)), np.int64)
+            write_manifest_copy(bare, listed, root=_NO_ROOT, mtimes_ns=none, config_id="")
+            archive.write(bare, each.member)
+            bare.unlink()
+
+
+def _list_file_names(listed: Manifest) -> list[bytes]:
+    """Returns the files of a list: its shards, its arrays, or one for each sample."""
+    if listed.shards is not None:
+        return list(listed.shards.names)
+    return listed.array_file_names() if listed.arrays is not None else listed.file_names(range(listed.samples))
+
+
+# --- import
+
+
+def import_lists(config: Config, state: Path, source: Path, progress: ImportProgress) -> list[ExchangedList]:
+    """Makes the lists in `source` those of the streams of the same names, all or none.
+
+    The samples must lie on this host, with the listed names and sizes. Raises ConfigError, also for other settings than
+    those of the exporting host, and while a daemon serves a list that would be replaced.
+    """
+    make_state_folder(state)
+    with TemporaryDirectory(prefix=".import-", dir=state) as folder:
+        wanted = _extract_lists(source, config.streams.keys(), Path(folder))
+        _check_families_whole(config, wanted, source)
+        for name, each in wanted.items():
+            _check_settings(config.streams[name], each, source)
+            _bind_list(config, name, each, Path(folder) / each.member, Path(folder) / f"{name}.bound", progress)
+        bound = {name: Path(folder) / f"{name}.bound" for name in wanted}
+        with _hold_locks(config, state, wanted):
+            kept = {name: _replace_list(config, state, each, bound[name]) for name, each in wanted.items()}
+    opened = open_streams(config.model_copy(update={"streams": {name: config.streams[name] for name in wanted}}), state)
+    return [
+        ExchangedList(each.spec.name, each.spec.samples, each.spec.order_id, kept[each.spec.name]) for each in opened
+    ]
+
+
+@contextmanager
+def _report_archive_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"{path} holds no whole lists of samples: {error}; write it with  streamd manifest export"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}; name a file that  streamd manifest export  wrote"
+        ) from error
+
+
+def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
+    """Reads what an archive contains. Raises BadZipFile, KeyError and msgspec's errors for anything else."""
+    if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+        raise zipfile.BadZipFile("its members are compressed")
+    if archive.getinfo(_LISTS).file_size > MAX_LISTS_JSON_BYTES:
+        raise zipfile.BadZipFile(f"{_LISTS} is larger than {MAX_LISTS_JSON_BYTES:,} bytes")
+    found = _lists_decoder.decode(archive.read(_LISTS))
+    if found.version != _VERSION:
+        raise zipfile.BadZipFile(f"it has version {found.version}, but this streamd reads version {_VERSION}")
+    for number, each in enumerate(found.lists):
+        if each.member != f"{number}.manifest":  # the name becomes that of a file here
+            raise zipfile.BadZipFile(f"list {number} is in {each.member!r}")
+    return found.lists
+
+
+def _extract_lists(source: Path, streams: Collection[str], folder: Path) -> dict[str, _ExportedList]:
+    """Copies the lists of `streams` to files in a folder, and returns what they are. Raises ConfigError."""
+    with _report_archive_errors(source), zipfile.ZipFile(source) as archive:
+        wanted = {each.stream: each for each in _read_lists(archive) if each.stream in streams}
+        for each in wanted.values():
+            with archive.open(each.member) as packed, (folder / each.member).open("wb") as file:
+                shutil.copyfileobj(packed, file)
+    return wanted
+
+
+def _check_families_whole(config: Config, wanted: Mapping[str, _ExportedList], source: Path) -> None:
+    """Raises ConfigError unless the archive has lists for this configuration, and whole families of them."""
+    if not wanted:
+        raise ConfigError(f"{source} has no list of a stream in this configuration ({', '.join(config.streams)})")
+    for family in group_streams_by_family(config):
+        missing = sorted(family - wanted.keys())
+        if missing and missing != sorted(family):
+            raise ConfigError(
+                f"{source} has no list of {', '.join(missing)}, which must be listed together with "
+                f"{', '.join(sorted(family - {*missing}))}; export all streams of one configuration"
+            )
+
+
+def _check_settings(config: StreamConfig, exported: _ExportedList, source: Path) -> None:
+    here = describe_portable_settings(config)
+    if here != exported.settings:
+        raise ConfigError(
+            f"streams.{config.name}: {source} was exported with other settings of source, labels, split or weights: "
+            f"{exported.settings} there, {here} here; only the paths may differ"
+        )
+
+
+def _bind_list(
+    config: Config, name: str, exported: _ExportedList, bare: Path, target: Path, progress: ImportProgress
+) -> None:
+    """Writes a list for this host's copies of the files. Raises ConfigError unless all are there."""
+    listed = Manifest.open(bare)
+    root = Path(os.path.normpath(_find_anchor(config.streams[name]) / exported.root))
+    mtimes_ns = _look_up_copies(name, listed, root, progress)
+    write_manifest_copy(target, listed, root=root, mtimes_ns=mtimes_ns, config_id=compute_config_ids(config)[name])
+    listed.close()
+
+
+def _look_up_copies(name: str, listed: Manifest, root: Path, progress: ImportProgress) -> Int64s:
+    """Returns the mtimes of this host's copies, in ns. Raises ConfigError if some are missing, or of another size."""
+    files, key = _list_file_names(listed), f"streams.{name}.source"
+    names = list(files)
+    confined = ConfinedRoot(os.fsencode(root), key)
+    sizes, mtimes_ns, missing = stat_files(confined, names, partial(progress, name))
+    expected = listed.sizes if listed.shards is None else np.array(listed.shards.sizes, np.int64)
+    wrong = np.flatnonzero(sizes != expected)
+    other = sorted({*missing, *wrong.tolist()})
+    if other:
+        shown = format_list([format_path(files[row]) for row in other], _SHOWN_FILES)
+        raise ConfigError(
+            f"{key}: {len(other):,} of {format_count(len(files), 'listed file')} {'is' if len(other) == 1 else 'are'} "
+            f"not in {format_path(root)}, or of another size: {shown}; copy the data of the exporting host"
+        )
+    return mtimes_ns
+
+
+@contextmanager
+def _hold_locks(config: Config, state: Path, streams: Mapping[str, _ExportedList]) -> Iterator[None]:
+    """Holds the turns and locks of the lists that are replaced, as a listing does. Raises ConfigError."""
+    locks = build_lock_paths(config, state)
+    with ExitStack() as held:
+        # All turns come before any lock, and in sorted order, as in the listing process: so neither waits for the other
+        # while it holds what the other needs.
+        paths = sorted({locks[name] for name in streams})
+        for path in paths:
+            held.enter_context(hold_listing_turn(path))
+        for path in paths:
+            held.enter_context(hold_exclusive_lock(path, [name for name in streams if locks[name] == path]))
+        yield
+
+
+def _replace_list(config: Config, state: Path, exported: _ExportedList, bound: Path) -> int:
+    """Replaces a stream's list, and its verdicts; returns how many of these the new list has."""
+    stream, path = config.streams[exported.stream], build_manifest_paths(config, state)[exported.stream]
+    delete_verdicts(path)  # first: a crash between the two leaves the old list without verdicts, which is sound
+    bound.replace(path)
+    sync_folder(state)
+    transform = locate_stream_transform(stream, config.base_folder)
+    if exported.transform != ("" if transform is None else transform.source_version):
+        return 0  # verdicts of another version of the transform
+    listed = Manifest.open(path)
+    quarantine = Quarantine(build_quarantine_path(path, transform), lambda: listed.list_id)
+    verdicts = [each for each in exported.verdicts if 0 <= each.sample_id < listed.samples]
+    return len(
+        quarantine.append_new_bad_samples(BadSample(each.sample_id, each.reason, of_bytes=True) for each in verdicts)
+    )

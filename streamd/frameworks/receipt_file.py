@@ -1,0 +1,58 @@
+"""The receipts of one rank in a file of one line each, `receipts-RANK.jsonl`, which `streamd verify` adds up.
+
+A training that is killed and continued may write an epoch's receipt twice, and never loses one if it writes the receipt
+before it saves a state from which the next epoch follows. ResumeCallback does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamd.core.receipt import Receipt
+
+
+def receipt_file_path(folder: Path, rank: int) -> Path:
+    """Returns the path of a rank's receipts in the folder of its saved states."""
+    return folder / f"receipts-{rank}.jsonl"
+
+
+class ReceiptFile:
+    """Appends the receipts of a stream to a file, each once, except for the first `known` of the stream's receipts."""
+
+    def __init__(self, path: Path, known: int = 0) -> None:
+        self.path = path
+        self._written = known
+
+    def has_new_receipts(self, receipts: Sequence[Receipt]) -> bool:
+        """Returns whether some of a stream's `receipts` were not written yet."""
+        return len(receipts) > self._written
+
+    def append_new_receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Appends those of a stream's `receipts` that were not written yet, durably. Raises OSError."""
+        if new := receipts[self._written :]:
+            _append_durably(self.path, "".join(f"{each.to_json()}\n" for each in new).encode())
+            self._written += len(new)
+
+
+def _append_durably(path: Path, lines: bytes) -> None:
+    with path.open("ab+") as file:
+        # A process that was killed, or found the disk full, may have left a part of a line. No reader could use it.
+        size = file.seek(0, os.SEEK_END)
+        kept = _find_end_of_last_line(path, size)
+        file.truncate(kept)
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _find_end_of_last_line(path: Path, size: int) -> int:
+    """Returns how many bytes of the file are whole lines."""
+    with path.open("rb") as file:
+        if size:
+            file.seek(size - 1)
+            if file.read(1) == b"\n":
+                return size
+        file.seek(0)
+        return file.read(size).rfind(b"\n") + 1
