@@ -229,7 +229,7 @@ class Client:
         rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from torchrun,
             srun, mpirun, Horovod or TF_CONFIG in this process's environment, and is 0 of 1 without a launcher.
         start: "begin" starts at the first batch. "live" starts where the other sessions are: its first epoch is short,
-            and `epochs` counts from there. {"together": K} starts when K sessions of the stream exist.
+            and `epochs` counts from there. {"together": K} starts when this daemon has K sessions of it.
         resume: the token of a batch or a stream; continues after it.
         batch_size: samples a batch, a divisor or a multiple of the stream's own batch size. Batches are cut into parts
             (views of the same memory) or joined (copied). Trainers of any batch size share each decode.

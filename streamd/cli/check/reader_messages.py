@@ -34,11 +34,15 @@ class SampleGroup:
 
 @dataclass(frozen=True, slots=True)
 class SampleFault:
-    """A sample that cannot be made into an image, and the effect that it has in a worker."""
+    """A sample that cannot be made into an image, and the effect that it has in a worker.
+
+    `of_this_host`: its file is missing here, forbidden, or not the listed one.
+    """
 
     sample_id: int
     reason: str
     effect: FaultEffect
+    of_this_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,14 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup, StreamToRead
+from streamd.cli.check.reader_messages import (
+    FaultEffect,
+    GroupResult,
+    OddBoxes,
+    SampleFault,
+    SampleGroup,
+    StreamToRead,
+)
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
@@ -94,7 +101,8 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
         page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
         if isinstance(blob, UnfilledRow):
-            seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
+            effect: FaultEffect = "verdict" if blob.lasting else "retry"
+            seen.faults.append(SampleFault(sample_id, blob.reason, effect, blob.of_this_host))
         elif blob is not None:
             page.write_row_progress(0, place, WorkerPhase.DECODING)
             files = blob if isinstance(blob, tuple) else (blob,)

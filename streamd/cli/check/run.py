@@ -21,7 +21,7 @@ from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
 from streamd.core.text import escape_unprintable
-from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
+from streamd.daemon.streams.catalog import find_expected_identities, open_streams, write_sample_manifests
 
 
 def inspect_data(path: Path, progress: SilentProgress, max_files: int | None = None) -> CheckFindings:
@@ -51,7 +51,8 @@ def _read_streams(config: Config, progress: SilentProgress, max_files: int | Non
         with add_error_locations(config):
             write_sample_manifests(config, Path(folder), progress.update_listing)
             # Without `expect`, which would refuse a stream before its pixels are known; the findings compare both.
-            streams = open_streams(config.model_copy(update={"expect": None}), Path(folder))
+            opened = open_streams(config.model_copy(update={"expect": None}), Path(folder))
+            streams = [replace(each, expected=find_expected_identities(config, each.spec.name)) for each in opened]
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
             with add_error_locations(config):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,11 +64,16 @@ class StreamTotals:
         self.transparent += result.transparent
         for label, odd in result.odd_boxes.items():
             self.odd_boxes[label] = self.odd_boxes.get(label, OddBoxes()).add_odd_boxes(odd)
-        self.faults += result.faults
+        self.faults += map(self._judge_fault, result.faults)
         bad = {fault.sample_id for fault in result.faults}
         good = np.searchsorted(self.ids, [sample_id for sample_id in result.ids if sample_id not in bad])
         self._good[good] = True
         self._digests[good] = np.frombuffer(bytes.fromhex("".join(result.digests)), dtype=np.uint64).reshape(-1, 2)
+
+    def _judge_fault(self, fault: SampleFault) -> SampleFault:
+        """Returns a fault with its effect in the daemon: with `expect`, one of this host's copy stops the stream."""
+        stops = fault.of_this_host and self.stream.expected is not None
+        return replace(fault, effect="retry") if stops else fault
 
     @property
     def comparable_contents(self) -> FileContents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -37,6 +38,20 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     assert found.troubles == []
     assert found.together is not None
     assert found.together.at_most <= found.streams["train"].memory.trainers.at_most
+
+
+def test_both_identities_are_found_and_each_that_is_not_expected_is_trouble(tmp_path: Path) -> None:
+    streams = {"train": stream_config(animals(tmp_path))}
+    found = inspect_data(config_of(tmp_path, streams), SilentProgress()).streams["train"]
+    assert (len(found.order_id), len(found.pixel_id), found.unexpected) == (32, 32, [])
+    (tmp_path / "config.yaml").write_text(
+        json.dumps({"streams": streams, "expect": {"train": {"order": "0" * 32, "pixels": "1" * 32}}})
+    )
+    order, pixels = inspect_data(tmp_path / "config.yaml", SilentProgress()).troubles
+    assert order.startswith(f"expect.train.order: {'0' * 32} is expected")
+    assert found.order_id in order
+    assert pixels.startswith(f"expect.train.pixels: {'1' * 32} are expected")
+    assert found.pixel_id in pixels
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from support.served_folder import serve
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault
 from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
+from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.limits import TASK_ROWS
 
 
@@ -52,3 +54,15 @@ def test_sums_and_contents_do_not_depend_on_the_order_of_answers(tmp_path: Path)
         assert contents.ids.tolist() == [2, 4, 6]
         assert contents.sizes.tolist() == stream.manifest.sizes[[2, 4, 6]].tolist()
         assert contents.digests.tobytes() == b"\1" * 16 + b"\2" * 16 + b"\3" * 16
+
+
+def test_with_expect_a_fault_of_this_hosts_copy_stops_the_stream(tmp_path: Path) -> None:
+    animals(tmp_path)
+    stream = serve(tmp_path / "data", tmp_path / "state")
+    faults = [SampleFault(0, "No such file", "verdict", of_this_host=True), SampleFault(1, "damaged", "verdict")]
+    effects = []
+    for served in (stream, replace(stream, expected=ExpectedIdentities())):
+        totals = StreamTotals(served, np.array([0, 1]))
+        totals.add_group_result(GroupResult(0, [0, 1], faults=faults))
+        effects.append([fault.effect for fault in totals.faults])
+    assert effects == [["verdict", "verdict"], ["retry", "verdict"]]
