@@ -4,7 +4,8 @@
     filelist                     ┼→ cells ─┴ lookup → confined        ┼→ ScannedSamples → stream_samples → manifest
     npy_scan → patterns, table ──┤                                    │
     tar: headers → samples → labels ┘                                 │
-    folder → encode, confined                                         ┘
+    folder → encode, confined                                         │
+    coco: annotations → boxes; yolo: data_yaml, label_files → boxes   ┘
 
     scan               lists the samples of a source of any kind     open_store    opens the store for a manifest
     stream_samples     train and validation parts, shared classes    transform_source    finds a transform, runs none
@@ -14,6 +15,7 @@
     files/     images in folders, tables, lists      tar/     images in WebDataset shards
     arrays/    rows of .npy files; code shared by all stores of rows
     hdf5/      rows of HDF5 datasets                 lmdb/    values written by ml-pyxis
+    coco/      pictures and boxes of a COCO file     yolo/    pictures and boxes of a YOLO data set
     cache/     decoded samples kept on disk          labels/  columns and cells to numbers and classes
     paths/     files below a root, and no others     manifest/    the list of samples, one mapped file
 

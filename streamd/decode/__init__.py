@@ -5,7 +5,7 @@
     exif          the orientation of a picture       resize       to the size of a row
     geometry      the part that a row shows          random_crop  the box of a random crop
     pil_image     an array as a Pillow image         pixel_id     the identity of the pixels
-    inference     one image for a trained model
+    inference     one image for a trained model      boxes         boxes and points of a picture in its row
 
 This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """

@@ -17,6 +17,7 @@ BOX = LabelSpec("box", "float", width=5)
 TAGS = LabelSpec("tags", "tags", width=3, classes=("red", "round", "shiny"))
 NOTE = LabelSpec("note", "string")
 COUNT = LabelSpec("count", "int")
+DETECTED = LabelSpec("detected", "boxes", width=5, rows=4, classes=("cat", "dog"))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,9 @@ COUNT = LabelSpec("count", "int")
         (TAGS, np.array([1, 0, 1], dtype=np.float32), "red, shiny"),
         (TAGS, np.zeros(3, dtype=np.float32), "no tags"),
         (NOTE, np.str_("a b"), "a b"),
+        (DETECTED, np.array([[0, 0, 1, 1, 1], [0, 0, 2, 2, 0], [0, 1, 2, 2, 1], [-1] * 5]), "3 (cat, 2 dog)"),
+        (DETECTED, np.full((4, 5), -1.0), "0"),
+        (LabelSpec("joints", "points", width=2, rows=3), np.array([[-1, -1], [0, 0], [3, 4]]), "2"),
     ],
 )
 def test_a_label_is_formatted_by_its_kind(label: LabelSpec, value: Any, words: str) -> None:

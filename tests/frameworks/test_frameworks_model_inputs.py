@@ -64,6 +64,14 @@ def test_text_is_not_a_default_target() -> None:
     assert build_model_feed(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
 
 
+def test_boxes_are_targets_and_a_blank_batch_has_none() -> None:
+    spec = make_spec(LabelSpec("boxes", "boxes", width=5, rows=7), LabelSpec("joints", "points", width=2, rows=3))
+    assert build_model_feed(spec).targets == ("boxes", "joints")
+    blank = build_blank_batch(spec).labels
+    assert (blank["boxes"].shape, blank["joints"].shape) == ((spec.batch_size, 7, 5), (spec.batch_size, 3, 2))
+    assert (blank["boxes"] == -1).all()
+
+
 def test_tags_are_targets_without_a_change() -> None:
     feed = build_model_feed(make_spec(TAGS))
     assert (feed.targets, feed.one_hot) == ("tags", None)

@@ -148,6 +148,50 @@ def _make_tar_seeds() -> list[bytes]:
     return seeds
 
 
+def _make_box_table_seeds() -> list[bytes]:
+    cells = [
+        "[[0, 0, 4, 4, 1], [1.5, 2, 3, 3]]",
+        "[]",
+        "",
+        '[[0, 0, 2, 2, ""dog""]]',
+        "[[-1, 0, 9, 1e2]]",
+        "[[0,0,0,0]]",
+    ]
+    rows = [f'{name},"{cell}",{number}\n' for number, (name, cell) in enumerate(zip(_NAMES, cells, strict=True))]
+    return ["".join(["file,boxes,other\n", *rows]).encode()]
+
+
+def _make_coco_seeds() -> list[bytes]:
+    images = [{"id": number, "file_name": name, "width": 9} for number, name in enumerate(_NAMES)]
+    boxes = [
+        {"id": number, "image_id": number % 4, "category_id": 7, "bbox": [0, 1.5, 3, number], "iscrowd": number % 2}
+        for number in range(9)
+    ]
+    points = [{**each, "keypoints": [1, 2, 2, 3, 4, 0], "segmentation": [[0, 1, 2, 3]]} for each in boxes]
+    categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
+    wholes = [{"images": images, "annotations": each, "categories": categories} for each in (boxes, points)]
+    return [json.dumps(whole).encode() for whole in wholes]
+
+
+def _make_data_yaml_seeds() -> list[bytes]:
+    return [
+        b"path: .\ntrain: .\nval: [., list.txt]\nnames: {0: cat, 1: dog}\n",
+        b"train: [list.txt, ./]\nnames:\n- cat\n- dog\nnc: 2\nkpt_shape: [3, 2]\n",
+    ]
+
+
+def _make_yolo_label_seeds() -> list[bytes]:
+    return [b"0 0.5 0.5 0.25 1\n1 0.1 0.2 0.3 0.4\r\n\n", b"1 0.1 0.1 0.9 0.1 0.5 0.8\n", b"0 1e-3 .5 1. 2\n"]
+
+
+def _make_yolo_files() -> Files:
+    return {
+        **_make_pictures(),
+        "list.txt": b"./0.jpg\n1.jpg\n",
+        "0.txt": b"0 0.5 0.5 0.25 1\n1 0.1 0.2 0.3 0.4 0.5 0.6",
+    }
+
+
 def _save_array(array: Any) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
@@ -263,6 +307,40 @@ _TARGETS: Final = (
         "list.txt",
         {"source": {"kind": "filelist"}, "image": _IMAGE},
         files=_make_pictures,
+        edit=edit_cell,
+    ),
+    _build_target(
+        "box_cells",
+        "boxes in the cells of a table",
+        _make_box_table_seeds,
+        "t.csv",
+        {**_TABLE, "labels": {"boxes": {"type": "boxes", "max": 9, "classes": ["cat", "dog"]}}},
+        files=_make_pictures,
+        edit=edit_cell,
+    ),
+    _build_target(
+        "coco",
+        "a COCO file of boxes and key points",
+        _make_coco_seeds,
+        "a.json",
+        {"source": {"kind": "coco", "root": "."}, "image": _IMAGE},
+        files=_make_pictures,
+    ),
+    _build_target(
+        "data_yaml",
+        "the data.yaml of a YOLO data set",
+        _make_data_yaml_seeds,
+        "data.yaml",
+        {"source": {"kind": "yolo", "part": "train"}, "image": _IMAGE},
+        files=_make_yolo_files,
+    ),
+    _build_target(
+        "yolo_labels",
+        "the boxes of a picture of a YOLO data set",
+        _make_yolo_label_seeds,
+        "1.txt",
+        {"source": {"kind": "yolo", "path": "data.yaml", "part": "train"}, "image": _IMAGE},
+        files=lambda: {**_make_pictures(), "data.yaml": b"train: .\nnames: [cat, dog]\n"},
         edit=edit_cell,
     ),
     _build_target(

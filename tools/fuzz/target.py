@@ -30,7 +30,22 @@ TARGET_MODULES: Final[Mapping[str, str]] = {
     "dispatcher": "fuzz.dispatcher_target",
     **dict.fromkeys(("config", "manifest"), "fuzz.settings_targets"),
     **dict.fromkeys(
-        ("csv", "tsv", "parquet", "filelist", "tar", "npy", "npy_labels", "hdf5", "lmdb"), "fuzz.source_targets"
+        (
+            "csv",
+            "tsv",
+            "parquet",
+            "filelist",
+            "box_cells",
+            "coco",
+            "data_yaml",
+            "yolo_labels",
+            "tar",
+            "npy",
+            "npy_labels",
+            "hdf5",
+            "lmdb",
+        ),
+        "fuzz.source_targets",
     ),
     **dict.fromkeys(("jpeg", "png", "gif", "bmp", "tiff", "webp", "avif", "pnm"), "fuzz.image_targets"),
 }

@@ -328,8 +328,13 @@ def _parse_delimited(
 def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
     first = uneven[0]
     lines = _find_record_lines(table, [(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]])
+
+    def format_place(each: int) -> str:
+        # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
+        return f"line {lines[each]}" if each < len(lines) else f"row {uneven[each].number or each}"
+
     others = format_other_locations(
-        range(len(uneven)), lambda each: f"line {lines[each]}", lambda each: f"with {uneven[each].actual_columns}"
+        range(len(uneven)), format_place, lambda each: f"with {uneven[each].actual_columns}"
     )
     if is_whole_table:
         remedy = "give every column a name in the first line"
@@ -339,7 +344,7 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
         remedy = "add the cells that are missing, or remove the line"
     cells = format_count(first.actual_columns, "cell")
     return ConfigError(
-        f"{table.key}: {table.path.name}, line {lines[0]} has {cells} where the first line has "
+        f"{table.key}: {table.path.name}, {format_place(0)} has {cells} where the first line has "
         f"{first.expected_columns}: {first.text[:80]!r}{others}; {remedy}"
     )
 

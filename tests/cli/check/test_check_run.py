@@ -8,10 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.boxed_pictures import write_coco
 from support.daemon_process import stream_config, write_images
 from support.faulty_data import animals, config_of, spoil, surveyed
 from support.tar_shards import pack_folder
 
+from streamd.cli.check.labels import BoxSummary
+from streamd.cli.check.report import ReportOptions, format_report
 from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.errors import ConfigError
@@ -167,3 +170,23 @@ def test_check_reads_shards_like_files_and_finds_copies_across_both(tmp_path: Pa
     assert {each.file.removeprefix("all.tar/") for each in shards.unreadable} == reasons.keys()
     assert found.leaks == []
     assert [each for each in found.warnings if each.startswith("loose and packed hold the same files: ")]
+
+
+def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path) -> None:
+    boxes = [[20, 10, 0, 30], [0, 0, 90, 60], [-20, 0, 10, 10], [5, 5, 10, 10]]
+    objects = [{"image_id": 10 + number // 2, "category_id": 18, "bbox": box} for number, box in enumerate(boxes)]
+    path = write_coco(tmp_path, objects)
+    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
+    found = surveyed(tmp_path, tmp_path, source=source, labels={"boxes": {"type": "boxes", "max": 2}})
+    finding = found.streams["train"].labels["boxes"]
+    assert finding.boxes == BoxSummary(4, 2, 1, 1, 2, "0.png", "0.png")
+    assert finding.classes == {"car": 0, "dog": 4}
+    assert found.troubles == [
+        "train: boxes: 1 box has no area and will not be delivered, such as in 0.png; correct or remove such boxes",
+        (
+            "train: boxes: 2 boxes lie partly or wholly outside of the picture, and what is outside is cut at its "
+            "edge, such as in 0.png; correct them, or unit and format if they were written for another size"
+        ),
+    ]
+    lines = [line.text for line in format_report(found, ReportOptions())]
+    assert "  boxes    4 boxes, at most 2 in a sample; 1 sample has none" in lines

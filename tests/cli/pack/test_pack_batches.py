@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.boxed_pictures import write_coco
 from support.daemon_process import stream_config, write_images
 from support.pack_streams import decoded, stream_of, write_table
 from support.served_folder import serve, spoil
@@ -224,3 +225,15 @@ def test_batches_are_whole_tasks_of_some_megabytes(tmp_path: Path, side: int, me
     with stream_of(config, tmp_path / "list") as stream:
         assert compute_pack_batch_rows(stream, memory_bytes) == rows
         assert build_packing_stream(stream, shuffled=False, batch_rows=rows).spec.batch_size == rows
+
+
+def test_boxes_are_refused_by_name_until_packs_hold_them(tmp_path: Path) -> None:
+    path = write_coco(tmp_path, [])
+    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
+    config = load_config({"streams": {"train": {"source": source, "image": {"size": [8, 8]}}}})
+    told = r"streams\.train\.labels\.boxes: packs of labels of type boxes are not in this version"
+    with (
+        pytest.raises(ConfigError, match=told),
+        list_and_open_stream(config, "train", tmp_path / "list", lambda *_: None),
+    ):
+        pass

@@ -45,6 +45,17 @@ def test_a_text_label_cannot_be_learned() -> None:
         choose_label(make_spec(text), "caption")
 
 
+def test_boxes_are_learned_by_the_users_own_program() -> None:
+    boxes = LabelSpec("boxes", "boxes", width=5, rows=9)
+    with pytest.raises(
+        ConfigError, match="label 'boxes' holds boxes, for which streamd-train has no model and no loss"
+    ):
+        choose_label(make_spec(boxes), "boxes")
+    assert choose_label(make_spec(boxes, ANGLE), None) == ANGLE
+    with pytest.raises(ConfigError, match="has no labels but text, boxes or points"):
+        choose_label(make_spec(boxes), None)
+
+
 def test_a_job_that_cannot_be_saved_is_refused_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ending in \.keras, not model\.h5"):
         TrainingOptions("train", 1, Path("model.h5"))

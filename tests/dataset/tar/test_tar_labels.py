@@ -12,6 +12,7 @@ from support.tar_shards import pack
 from test_tar_samples import shard_of
 
 from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.sources import BoxRule, LabelSource
 from streamd.dataset.tar.labels import (
     FieldValue,
     TarLabelSource,
@@ -158,3 +159,15 @@ def test_columns_hold_lists_where_any_value_is_one(tmp_path: Path) -> None:
     assert columns["b"][0].cells.to_pylist() == [["x"], ["y", "z"]]
     assert (columns["a"][0].display_name, columns["b"][0].display_name) == ("its .txt", "'tags' in its .json")
     assert columns["a"][0].key == "streams.train.labels.a"
+
+
+def test_boxes_are_json_text_beside_an_image_or_a_nested_field_of_its_json(tmp_path: Path) -> None:
+    files = {"1.jpg": b"", "1.boxes": b"[[0, 0, 1, 1]]", "1.json": json.dumps(META).encode()}
+    label = LabelSource("boxes", source="json:box", boxes=BoxRule(9))
+    path = pack(tmp_path / "a.tar", files)
+    with path.open("rb") as file:
+        shard = read_shard(b"a.tar", file.fileno(), path.stat().st_size, "path", lambda _: None)
+        beside = LabelSource("boxes", boxes=BoxRule(9))
+        asks = find_label_sources("train", {"box": label, "boxes": beside}, shard)
+        values = read_label_values(shard, asks, "train")
+    assert [values[ask] for (ask,) in asks.values()] == [["[[1,2]]"], ["[[0, 0, 1, 1]]"]]
