@@ -76,6 +76,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "ipc.endpoint",
         "ipc.fd_passing",
         "ipc.frames",
+        "ipc.key_files",
         "ipc.local_daemon",
         "ipc.mapping",
         "ipc.messages",

@@ -30,6 +30,7 @@ except ModuleNotFoundError:
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.init.command import init  # noqa: E402 - as above
+from streamd.cli.keygen import keygen  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
@@ -260,6 +261,7 @@ app.command()(top)
 app.command()(show)
 app.command()(probe)
 app.command()(pack)
+app.command()(keygen)
 app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamd.daemon.leaky_bucket import LeakyBucket
+from streamd.core.leaky_bucket import LeakyBucket
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
 
 ReadClock = Callable[[], float]

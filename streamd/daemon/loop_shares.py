@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamd.daemon.leaky_bucket import LeakyBucket
+from streamd.core.leaky_bucket import LeakyBucket
 from streamd.limits import LOOP_BURST_S, LOOP_SHARE, MAX_FRAME_CHARGE_S
 
 _LEAST_BUCKETS: Final = 64  # before it is worth looking for empty ones

@@ -22,8 +22,9 @@ from support.forked_child import in_a_forked_child
 from support.keyboard_interrupts import Interrupter
 
 from streamd.client.handoff import Handoff
-from streamd.client.io_thread import IOThread, join_started_thread, start_thread_in_helper
+from streamd.client.io_thread import IOThread
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
+from streamd.client.thread_start import join_started_thread, start_thread_in_helper
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError

@@ -75,7 +75,7 @@ def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
 
 def take_wake_request(returns: LeaseReturns) -> bool:
     try:
-        return os.eventfd_read(returns.wake_descriptor) > 0
+        return os.eventfd_read(returns.wake_signal.descriptor) > 0
     except BlockingIOError:
         return False
 

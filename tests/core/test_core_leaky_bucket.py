@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.daemon.leaky_bucket import LeakyBucket
+from streamd.core.leaky_bucket import LeakyBucket
 
 
 def test_what_is_added_drains_at_the_rate_and_never_below_nothing() -> None:
