@@ -38,10 +38,13 @@ from streamd.cli.status.command import status, top  # noqa: E402 - as above
 from streamd.cli.terminal.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
+    CurveSecretOption,
+    CurveServerOption,
     EndpointOption,
     UncutHelpGroup,
     complete_stream_names,
     parse_size_option,
+    use_curve_keys,
 )
 
 DEFAULT_ROWS: Final = 256
@@ -198,6 +201,8 @@ def show(
         int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show at most the first N rows.")
     ] = DEFAULT_ROWS,
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
 ) -> None:
     """Draws the batch that trainers get from a running daemon at the given epoch and index, as one picture.
 
@@ -217,6 +222,7 @@ def show(
     from streamd.cli.show.contact_sheet import draw_sheet  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
+    use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()

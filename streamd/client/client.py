@@ -215,7 +215,7 @@ class Client:
                 f"{spec.batches - 1}"
             )
         whose = parse_trainer_name(None)
-        way: Transport = "shared" if self._curve is None else "inline"
+        way = self._choose_transport("shared")
         subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, way, name=whose)
         with self._make_stream(spec, subscription, None, Cursor(epoch, begin=index)) as one:
             one.wait_until_open(self._timeout_s)
@@ -246,8 +246,7 @@ class Client:
         resume: the token of a batch or a stream; continues after it.
         batch_size: samples a batch, a divisor or a multiple of the stream's own batch size. Batches are cut into parts
             (views of the same memory) or joined (copied). Trainers of any batch size share each decode.
-        prefetch: the number of the stream's own batches that may be held or in transit at a time; default 16, and 64
-            over tcp://.
+        prefetch: how many of the stream's own batches may be held or in transit; default 16, over tcp:// 64.
         uneven: how to treat the last batches of an epoch when not every rank would get one. "drop" leaves them out and
             counts their samples in the receipt; "pad" gives the other ranks batches of weight 0. Default: "pad" for
             streams with shuffle none, else "drop".
@@ -259,17 +258,22 @@ class Client:
         """
         live, together = parse_start_option(start, is_resuming=resume is not None)
         place, whose = parse_rank(rank, world), parse_trainer_name(name)
-        usual_credit = DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
-        total, credit, rows = parse_counts(epochs, prefetch, batch_size, usual_credit)
-        rule, way = parse_uneven(uneven), parse_word("transport", transport, _TRANSPORTS)
-        if self._curve is not None:
-            way = "inline"  # no memory is shared with another host
+        total, credit, rows = parse_counts(epochs, prefetch, batch_size, self._usual_credit)
+        rule, way = parse_uneven(uneven), self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
 
         def build(spec: StreamSpec) -> Subscription:
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
             return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
 
         return self._open_stream(parse_stream_name(stream), build, resume, rows)
+
+    @property
+    def _usual_credit(self) -> int:
+        return DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
+
+    def _choose_transport(self, wanted: Transport) -> Transport:
+        """Returns how pixels come: no memory is shared with another host."""
+        return wanted if self._curve is None else "inline"
 
     def _open_stream(
         self,

@@ -25,6 +25,7 @@ class WakeSignal:
         self._waiting, self._socket = socket.socketpair()
         for end in (self._waiting, self._socket):
             end.setblocking(False)
+            weakref.finalize(self, end.close).atexit = False  # as above
         self.descriptor = self._waiting.fileno()
 
     def wake(self) -> None:
