@@ -50,8 +50,8 @@ from streamd.client.thread_start import join_started_thread, start_thread_in_hel
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
-from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import map_readable
 from streamd.ipc.messages import Welcome
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from streamd.client.readiness import WakeSignal
 from streamd.client.session import ReceivedBatch
 from streamd.errors import BatchesHeldError
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
 BatchPlace = tuple[int, int]  # epoch, index

@@ -18,7 +18,6 @@ import msgspec
 
 from streamd.core.slot_layout import SlotTensor
 from streamd.errors import ConnectError
-from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import (
     PIECE_MARK,
     FrameHeader,
@@ -26,6 +25,7 @@ from streamd.ipc.frames import (
     encode_frame,
     encode_message,
 )
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import build_leased_array, map_readable
 from streamd.ipc.messages import (
     BatchReady,

@@ -20,7 +20,7 @@ from streamd.client.leases import (
 from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.messages import BatchReady
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 

@@ -26,7 +26,7 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.ipc.fd_passing import Lifeline as RealLifeline
+from streamd.ipc.lifeline import Lifeline as RealLifeline
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import DaemonMessage, Welcome
 
