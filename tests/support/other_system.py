@@ -45,7 +45,7 @@ def remove_linux() -> None:
             if hasattr(module, name):
                 delattr(module, name)
     sys.meta_path.insert(0, Refuser())
-    for name in MODULES:
+    for name in (*MODULES, "selectors"):  # which chooses among what is there when it is imported
         sys.modules.pop(name, None)
 
 
