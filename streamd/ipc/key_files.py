@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamd.core.text import FIRST_KEY_USER
 from streamd.errors import ConfigError
 from streamd.limits import MAX_KEY_FILE_BYTES
 
@@ -23,7 +24,6 @@ _KEY: Final = re.compile(r"[!-~]{40}")  # a key in the text form of ZeroMQ: 32 b
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 _FINGERPRINT_CHARS: Final = 8
-FIRST_KEY_USER: Final = 1 << 32  # beyond every uid: the users that are keys count from here
 
 
 @dataclass(frozen=True, slots=True)

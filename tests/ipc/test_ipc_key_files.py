@@ -8,11 +8,12 @@ import pytest
 import zmq
 from zmq.auth import load_certificate
 
+from streamd.core.text import FIRST_KEY_USER, format_user
 from streamd.errors import ConfigError
 from streamd.ipc.key_files import (
-    FIRST_KEY_USER,
     KeyPair,
     compute_key_user,
+    format_fingerprint,
     list_key_files,
     read_client_key,
     read_client_keys,
@@ -94,4 +95,6 @@ def test_a_changed_file_is_listed_with_other_facts(tmp_path: Path, pair: KeyPair
 
 
 def test_keys_are_users_beyond_all_uids(pair: KeyPair) -> None:
+    assert format_user(compute_key_user(pair.public)) == f"the key {format_fingerprint(pair.public)}"
+    assert format_user(1000) == "user 1000"
     assert FIRST_KEY_USER <= compute_key_user(pair.public) == compute_key_user(pair.public) < 2 * FIRST_KEY_USER

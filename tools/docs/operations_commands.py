@@ -52,6 +52,11 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
         "a full disk or another failure: run the same command again to continue",
         "a mistake in the configuration or in the arguments, or the output already exists",
     ),
+    "streamd keygen": (
+        "both files are written",
+        "an error of its own",
+        "a file exists already, or the folder cannot be written",
+    ),
     "streamd schema": (
         "printed",
         "the output cannot be written, for example because the disk is full",

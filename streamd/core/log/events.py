@@ -26,8 +26,8 @@ EVENTS: Final[dict[str, str]] = {
     "data.back": "the data of a stream are there again, and the stream continues",
     "epoch.finished": "all trainers that read an epoch of a stream have finished it",
     "gate.ended": (
-        "a process at the border has ended, which serves the clients of one user, or refers clients to the gates of "
-        "their users; it is started again when a client of that user knocks"
+        "a process at the border has ended, which serves the clients of one user or those on other hosts, or refers "
+        "clients to the gates of their users; it is started again when it is needed"
     ),
     "gate.no_bbr": (
         "trainers on other hosts are served without BBR, which this kernel does not have: a link that loses packets "
