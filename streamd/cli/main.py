@@ -30,6 +30,7 @@ except ModuleNotFoundError:
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.init.command import init  # noqa: E402 - as above
+from streamd.cli.keygen import keygen  # noqa: E402 - as above
 from streamd.cli.manifest import manifest  # noqa: E402 - as above
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.probe.command import probe  # noqa: E402 - as above
@@ -38,10 +39,13 @@ from streamd.cli.status.command import status, top  # noqa: E402 - as above
 from streamd.cli.terminal.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
+    CurveSecretOption,
+    CurveServerOption,
     EndpointOption,
     UncutHelpGroup,
     complete_stream_names,
     parse_size_option,
+    use_curve_keys,
 )
 from streamd.cli.verify.command import verify  # noqa: E402 - as above
 
@@ -199,6 +203,8 @@ def show(
         int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show at most the first N rows.")
     ] = DEFAULT_ROWS,
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
 ) -> None:
     """Draws the batch that trainers get from a running daemon at the given epoch and index, as one picture.
 
@@ -218,6 +224,7 @@ def show(
     from streamd.cli.show.contact_sheet import draw_sheet  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
+    use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()
@@ -264,6 +271,7 @@ app.command()(probe)
 app.command()(pack)
 app.command()(verify)
 app.add_typer(manifest, name="manifest")
+app.command()(keygen)
 app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)

@@ -6,7 +6,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
@@ -14,24 +15,35 @@ from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
 import zmq
 
 from streamd.client.arguments import (
-    MAX_NUMBER,
-    convert_whole_number,
-    format_argument,
-    parse_optional_number,
     parse_patience,
     parse_sample_ids,
     parse_stream_name,
     parse_timeout,
     parse_trainer_name,
-    parse_whole_number,
     parse_word,
 )
 from streamd.client.batch import Batch
-from streamd.client.ranks import find_rank
+from streamd.client.curve_keys import CurveKeys, find_curve_keys
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
-from streamd.client.sockets import UnreachableError, find_served_path, is_socket_listening, open_dealer_socket
+from streamd.client.sockets import (
+    KEY_REFUSAL,
+    UnreachableError,
+    find_connect_address,
+    is_key_refused,
+    is_socket_listening,
+    open_dealer_socket,
+    open_loss_monitor,
+)
 from streamd.client.stream import Stream
+from streamd.client.subscribe_arguments import (
+    Start,
+    parse_batch_number,
+    parse_counts,
+    parse_rank,
+    parse_start_option,
+    parse_uneven,
+)
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
@@ -68,20 +80,16 @@ from streamd.limits import (
     ASK_AGAIN_S,
     BACKOFF_MIN_S,
     DEFAULT_CREDIT,
-    MAX_CREDIT,
     MAX_NAMES,
-    MAX_SESSIONS,
-    MAX_WORLD,
     MIN_CREDIT,
+    REMOTE_ASK_AGAIN_S,
+    REMOTE_CREDIT,
     SHOWN_NAMES_TIMEOUT_S,
 )
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
-Start = Literal["begin", "live"] | Mapping[str, SupportsIndex]
 
-_MAX_BATCH_NUMBER: Final = MAX_NUMBER - 1  # a subscription that looks at one batch has one epoch more than its number
 _TRANSPORTS: Final[tuple[Transport, ...]] = ("shared", "inline")
-_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 
 
 def connect(
@@ -93,7 +101,8 @@ def connect(
 ) -> Client:
     """Connects to the daemon at `endpoint`, and returns a client once it has answered.
 
-    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone, which may begin with `~`.
+    endpoint: `ipc://` and the absolute path of the daemon's socket, or that path alone, which may begin with `~`; or
+        `tcp://host:port` of a daemon on another host, which needs `curve`.
         Default: $STREAMD_ENDPOINT, then the first of these that exists: $RUNTIME_DIRECTORY/streamd.sock,
         $XDG_RUNTIME_DIR/streamd/streamd.sock, /run/streamd/streamd.sock.
     timeout: seconds to wait for the daemon's first answer, and for the first answer to each subscription; default 10.
@@ -101,7 +110,8 @@ def connect(
         socket, so that trainer and daemon may start together.
     patience: seconds that `next()` waits for a daemon that went away while a stream is read; None waits for ever. A
         line on stderr reports after 2 s that the daemon is away, and another one that it is back.
-    curve: keys for tcp:// endpoints. This version does not serve them: any value but None raises ConfigError.
+    curve: the key files that a tcp:// endpoint needs: {"secret": this client's own, "server": the daemon's public one}.
+        Default: $STREAMD_CURVE_SECRET and $STREAMD_CURVE_SERVER. `streamd keygen` makes them.
 
     The client closes its streams when it is closed or left as a context manager:
 
@@ -110,11 +120,10 @@ def connect(
 
     Raises ConnectError when there is no daemon or it does not answer, ConfigError for an invalid argument.
     """
-    if curve is not None:
-        raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
     timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
     find = places.find_socket if timeout is None else places.find_endpoint
-    client = Client(find(endpoint, places.PYTHON_REMEDY), timeout_s, patience_s)
+    found = find(endpoint, places.PYTHON_REMEDY)
+    client = Client(found, timeout_s, patience_s, find_curve_keys(found, curve))
     client.streams()
     return client
 
@@ -131,8 +140,11 @@ class Client:
     `timeout` given to `connect`.
     """
 
-    def __init__(self, endpoint: str, timeout_s: float, patience_s: float | None) -> None:
+    def __init__(
+        self, endpoint: str, timeout_s: float, patience_s: float | None, curve: CurveKeys | None = None
+    ) -> None:
         self.endpoint = endpoint
+        self._curve = curve
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._reporter = AbsenceReporter()
@@ -195,7 +207,7 @@ class Client:
 
         Raises RefusedError for an unknown stream or an index that an epoch does not have.
         """
-        epoch, index = _parse_batch_number("epoch", epoch), _parse_batch_number("index", index)
+        epoch, index = parse_batch_number("epoch", epoch), parse_batch_number("index", index)
         spec = self.spec(stream)
         if epoch < 0 or not 0 <= index < spec.batches:
             raise RefusedError(
@@ -203,7 +215,8 @@ class Client:
                 f"{spec.batches - 1}"
             )
         whose = parse_trainer_name(None)
-        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared", name=whose)
+        way = self._choose_transport("shared")
+        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, way, name=whose)
         with self._make_stream(spec, subscription, None, Cursor(epoch, begin=index)) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
@@ -233,7 +246,7 @@ class Client:
         resume: the token of a batch or a stream; continues after it.
         batch_size: samples a batch, a divisor or a multiple of the stream's own batch size. Batches are cut into parts
             (views of the same memory) or joined (copied). Trainers of any batch size share each decode.
-        prefetch: the number of the stream's own batches that may be held or in transit at a time; default 16.
+        prefetch: how many of the stream's own batches may be held or in transit; default 16, over tcp:// 64.
         uneven: how to treat the last batches of an epoch when not every rank would get one. "drop" leaves them out and
             counts their samples in the receipt; "pad" gives the other ranks batches of weight 0. Default: "pad" for
             streams with shuffle none, else "drop".
@@ -243,16 +256,24 @@ class Client:
         Raises ConfigError for invalid arguments, RefusedError for an unknown stream or too little memory, TokenError
         for a token of another stream or order, ConnectError when the daemon does not answer.
         """
-        live, together = _parse_start_option(start, is_resuming=resume is not None)
-        place, whose = _parse_rank(rank, world), parse_trainer_name(name)
-        total, credit, rows = _parse_counts(epochs, prefetch, batch_size)
-        rule, way = _parse_uneven(uneven), parse_word("transport", transport, _TRANSPORTS)
+        live, together = parse_start_option(start, is_resuming=resume is not None)
+        place, whose = parse_rank(rank, world), parse_trainer_name(name)
+        total, credit, rows = parse_counts(epochs, prefetch, batch_size, self._usual_credit)
+        rule, way = parse_uneven(uneven), self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
 
         def build(spec: StreamSpec) -> Subscription:
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
             return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
 
         return self._open_stream(parse_stream_name(stream), build, resume, rows)
+
+    @property
+    def _usual_credit(self) -> int:
+        return DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
+
+    def _choose_transport(self, wanted: Transport) -> Transport:
+        """Returns how pixels come: no memory is shared with another host."""
+        return wanted if self._curve is None else "inline"
 
     def _open_stream(
         self,
@@ -305,6 +326,7 @@ class Client:
             self._patience_s,
             self._reporter,
             partial(_find_names, self.endpoint, spec),
+            self._curve,
         )
         with self._streams_lock:
             self._streams.add(stream)
@@ -377,14 +399,17 @@ class Client:
         # Requests only read the daemon's state, so an answer that arrives after the request was repeated is as good.
         while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
             try:
-                path = find_served_path(self.endpoint, left_s)
+                address = find_connect_address(self.endpoint, left_s)
             except UnreachableError as error:
                 refusal = error.refusal
                 time.sleep(min(left_s, BACKOFF_MIN_S))
                 continue
-            with open_dealer_socket(context, f"ipc://{path}") as socket:
+            with (
+                open_dealer_socket(context, address, self._curve) as socket,
+                nullcontext() if self._curve is None else closing(open_loss_monitor(socket)) as monitor,
+            ):
                 socket.send(frame)
-                while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
+                while _wait_for_answer(socket, monitor, left_s, self.endpoint):
                     _, heard = decode_daemon_frame(socket.recv_multipart()[0])
                     if isinstance(heard, answer):
                         return heard
@@ -394,6 +419,25 @@ class Client:
             raise self._daemon_error
         reason = refusal or places.explain_missing_answer(self.endpoint)
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {reason}")
+
+
+def _wait_for_answer(
+    socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None, left_s: float, endpoint: str
+) -> bool:
+    """Waits for an answer until it is time to ask again; returns whether there is one.
+
+    Raises ConnectError when the daemon does not allow the key, as `monitor` says.
+    """
+    if monitor is None:
+        return bool(socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1))
+    poller = zmq.Poller()
+    for each in (socket, monitor):
+        poller.register(each, zmq.POLLIN)
+    # The handshake takes several round trips, each over a link that may be slow.
+    ready = dict(poller.poll(int(min(left_s, REMOTE_ASK_AGAIN_S) * 1000) + 1))
+    if socket not in ready and monitor in ready and is_key_refused(monitor):
+        raise ConnectError(endpoint, KEY_REFUSAL)
+    return socket in ready
 
 
 def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> dict[int, str]:
@@ -409,66 +453,3 @@ def _find_names(endpoint: str, spec: StreamSpec, sample_ids: Sequence[int]) -> d
         return dict(zip(sample_ids, asker.names(spec.name, sample_ids), strict=True))
     except StreamdError:  # the pictures are shown without names
         return {}
-
-
-def _parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
-    """Returns whether to start where the other sessions are, and how many sessions to wait for. Raises ConfigError."""
-    match start:
-        case "begin":
-            return False, 0
-        case "live" if not is_resuming:
-            return True, 0
-        case "live":
-            raise ConfigError(
-                'start="live" joins where the others are, but resume continues where you stopped: choose one'
-            )
-        case {"together": count} if len(start) == 1:
-            number = convert_whole_number(count)
-            if number is not None and 1 <= number <= MAX_SESSIONS:
-                return False, number
-    raise ConfigError(
-        f'{format_argument("start", start)}: use "begin", "live" (join where the others are) or {{"together": K}} '
-        f"(begin when K trainers are there, at most {MAX_SESSIONS})"
-    )
-
-
-def _parse_rank(rank: object, world: object) -> tuple[int, int]:
-    """Returns the rank and its world. Raises ConfigError."""
-    size = parse_whole_number("world", world, 1, MAX_WORLD)
-    if isinstance(rank, str) and rank == "auto":
-        return find_rank(os.environ, size)
-    number = convert_whole_number(rank)
-    if number is None:
-        raise ConfigError(
-            f'{format_argument("rank", rank)}: write a whole number, or "auto" for what the launcher of this process '
-            "says"
-        )
-    if not 0 <= number < size:
-        raise ConfigError(f"rank {number} of world {size} does not exist: ranks go from 0 to world - 1")
-    return number, size
-
-
-def _parse_counts(epochs: object, prefetch: object, batch_size: object) -> tuple[int | None, int, int | None]:
-    """Returns the epochs in total, the credit and the batch size; None if left out. Raises ConfigError."""
-    credit = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {DEFAULT_CREDIT}")
-    return (
-        parse_optional_number("epochs", epochs, 1, otherwise="to run without end"),
-        DEFAULT_CREDIT if credit is None else credit,
-        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size"),
-    )
-
-
-def _parse_uneven(uneven: object) -> UnevenPolicy | None:
-    """Returns the rule for what not every rank would get, or None. Raises ConfigError."""
-    if uneven is None:
-        return None
-    return parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=", or None for the stream's own rule")
-
-
-def _parse_batch_number(name: str, value: object) -> int:
-    """Returns an epoch or an index, which the stream need not have: it may be below 0. Raises ConfigError."""
-    number = convert_whole_number(value)
-    if number is None or number > _MAX_BATCH_NUMBER:
-        bounds = "of at least 0" if number is None else f"from 0 to {_MAX_BATCH_NUMBER}"
-        raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}")
-    return number

@@ -8,22 +8,22 @@ held at a fork are reported as retired when they end: the daemon never writes to
 
 from __future__ import annotations
 
-import _thread
 import os
-import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import zmq
 
+from streamd.client.arriving_pixels import ArrivingPixels
+from streamd.client.curve_keys import CurveKeys
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection, LeaseReturns, list_ended_connections, observe_forks
+from streamd.client.readiness import DescriptorPoller
 from streamd.client.session import (
     AcceptWelcome,
     ChangeCredit,
@@ -37,12 +37,21 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.client.sockets import UnreachableError, find_served_path, has_socket_input, open_dealer_socket
+from streamd.client.sockets import (
+    KEY_REFUSAL,
+    UnreachableError,
+    find_connect_address,
+    has_socket_input,
+    is_key_refused,
+    open_dealer_socket,
+    open_loss_monitor,
+)
+from streamd.client.thread_start import join_started_thread, start_thread_in_helper
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
-from streamd.ipc.endpoint import descriptor_socket_path
-from streamd.ipc.fd_passing import Lifeline
-from streamd.ipc.frames import decode_daemon_frame, encode_frame, split_records
+from streamd.ipc.endpoint import descriptor_socket_path, socket_path
+from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import map_readable
 from streamd.ipc.messages import Welcome
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
@@ -58,8 +67,9 @@ class IOThread:
     session; everything else runs in the I/O thread.
     """
 
-    def __init__(self, endpoint: str, session: ClientSession, handoff: Handoff) -> None:
+    def __init__(self, endpoint: str, session: ClientSession, handoff: Handoff, curve: CurveKeys | None = None) -> None:
         self._endpoint = endpoint
+        self._curve = curve
         self._session = session
         self._handoff = handoff
         self._returns = LeaseReturns()
@@ -72,11 +82,12 @@ class IOThread:
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
-        self._poller: select.epoll | None = None
+        self._poller: DescriptorPoller | None = None
         self._end_descriptors: set[int] = set()  # readable when the connection may have ended
         self._unchecked_monitor: zmq.Socket[bytes] | None = None  # a new monitor, whose events were never read
         self._has_sent = True  # a send since the socket's events were last read may have consumed their notification
-        self._served_path = Path()  # the socket of the present connection
+        self._address = ""  # of the present connection
+        self._arriving = ArrivingPixels()
         self._connection = 0
         self._session_key = 0, 0  # boot and session of the connection
         self._is_shared = False  # batches of this connection are in shared memory; the next may request otherwise
@@ -167,7 +178,8 @@ class IOThread:
         except Exception as error:  # noqa: BLE001 - any error must reach the loop, which would else wait for ever
             self._handoff.set_error(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
-            self._close_connection(linger_ms=0)
+            # Without a lifeline nothing waits for the daemon to read the goodbye, which the kernel has yet to get.
+            self._close_connection(linger_ms=0 if self._curve is None else int(_GOODBYE_TIMEOUT_S * 1000))
             self._context.term()
 
     def _send_goodbye(self) -> None:
@@ -186,9 +198,9 @@ class IOThread:
     def _handle_next_event(self) -> None:
         """Waits until a descriptor is ready or a deadline is due, and handles it."""
         ready = self._wait_for_ready_descriptors()
-        # The eventfd is read before the queues: a lease that ends after they were emptied writes it again.
-        if self._returns.wake_descriptor in ready:
-            os.eventfd_read(self._returns.wake_descriptor)
+        # The signal is cleared before the queues are read: a lease that ends after they were emptied wakes again.
+        if self._returns.wake_signal.descriptor in ready:
+            self._returns.wake_signal.clear()
         if self._socket is not None:
             self._receive_messages()
         if self._returns or self._calls:
@@ -204,9 +216,11 @@ class IOThread:
 
     def _drop_connection_if_ended(self) -> None:
         """Drops the connection if its end was reported; called after all frames that had arrived were read."""
-        if (self._monitor is not None and has_socket_input(self._monitor)) or (
-            self._lifeline is not None and self._lifeline.has_ended()
-        ):
+        if self._monitor is not None and has_socket_input(self._monitor):
+            if is_key_refused(self._monitor):
+                self._session.refusal = KEY_REFUSAL
+            self._drop_connection()
+        elif self._lifeline is not None and self._lifeline.has_ended():
             self._drop_connection()
 
     def _wait_for_ready_descriptors(self) -> list[int]:
@@ -224,20 +238,18 @@ class IOThread:
             return []
         deadline_s = self._session.next_deadline_s()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        return [descriptor for descriptor, _ in poller.poll(wait_s)]
+        return poller.poll(wait_s)
 
-    def _open_poller(self) -> select.epoll:
-        """Opens an epoll over the descriptors of the present connection; closed whenever these change."""
+    def _open_poller(self) -> DescriptorPoller:
+        """Opens a poller of the descriptors of the present connection; closed whenever these change."""
         over = self._session.state == "over"  # then the connection's end changes nothing and is not watched
         self._end_descriptors = {self._monitor.FD} if self._monitor is not None and not over else set()
         if self._lifeline is not None and not over:
             self._end_descriptors.add(self._lifeline.fileno())
         inputs = {self._socket.FD} if self._socket is not None else set()
         self._has_sent, self._unchecked_monitor = True, self._monitor
-        self._poller = poller = select.epoll()
-        for descriptor in (self._returns.wake_descriptor, *inputs, *self._end_descriptors):
-            poller.register(descriptor, select.EPOLLIN)
-        return poller
+        self._poller = DescriptorPoller((self._returns.wake_signal.descriptor, *inputs, *self._end_descriptors))
+        return self._poller
 
     def _close_poller(self) -> None:
         if self._poller is not None:
@@ -268,13 +280,22 @@ class IOThread:
         # Handling a message may close this socket, which ends the loop.
         while socket is not None and socket is self._socket and has_socket_input(socket):
             head = socket.recv(zmq.DONTWAIT)
-            inline = None
             if self._session.subscription.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
-                inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
-            self._handle_frames(split_records(head), inline)
+                self._receive_pixels(head, socket.recv(zmq.DONTWAIT, copy=False).buffer)
+            else:
+                self._handle_frames(split_records(head), None)
             # The session has given this connection up. It is closed now, since a draining daemon waits for its end.
             if self._session.state == "away":
                 self._drop_connection()
+
+    def _receive_pixels(self, head: bytes, piece: memoryview) -> None:
+        """Takes a piece of a batch's pixels, and handles the batch once they are complete."""
+        self._session.note_arrival(time.monotonic())
+        if head == PIECE_MARK:
+            if (complete := self._arriving.add_piece(piece)) is not None:
+                self._handle_frames([complete[0]], complete[1])
+        elif (pixels := self._arriving.begin_batch(head, piece)) is not None:
+            self._handle_frames([head], pixels)
 
     def _handle_frames(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Handles the frames of one message, and hands their batches to the loop together, for one wake-up."""
@@ -311,7 +332,7 @@ class IOThread:
                 for slot in slots:
                     self._mapped_slots.pop(slot, None)
             case ChangeCredit(credit):
-                self._returns.wake_threshold = compute_leases_per_report(credit)
+                self._returns.wake_threshold = self._compute_wake_threshold(credit)
                 self._handoff.set_credit(credit)
             case DeliverReceipt(receipt):
                 self._handoff.put_receipt(receipt)
@@ -326,17 +347,20 @@ class IOThread:
             return
         self._connection, cursor = self._handoff.reset_for_new_connection()
         earlier = [each.session_key for each in list_ended_connections(self._session.subscription.stream)]
+        if self._curve is not None and self._session_key[0]:
+            earlier = [self._session_key]  # no lifeline shows the daemon that this session has ended
         self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # one daemon has no more sessions than this
         try:
-            self._served_path = find_served_path(self._endpoint, ANSWER_TIMEOUT_S, self._returns.wake_descriptor)
+            wake = self._returns.wake_signal.descriptor
+            self._address = find_connect_address(self._endpoint, ANSWER_TIMEOUT_S, wake)
         except UnreachableError as error:
             self._session.handle_unreachable(error.refusal, time.monotonic())
             self._handoff.mark_daemon_away()
             return
-        self._socket = open_dealer_socket(self._context, f"ipc://{self._served_path}")
+        self._socket = open_dealer_socket(self._context, self._address, self._curve)
         # libzmq would reconnect by itself, with a new identity that the daemon does not know. The monitor reports the
         # loss, so that this thread opens a new socket and subscribes again.
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = open_loss_monitor(self._socket)
         self._close_poller()
         self._perform_actions(self._session.handle_opened(cursor, time.monotonic()))
 
@@ -347,15 +371,21 @@ class IOThread:
         self._session_key = self._session.session_key
         self._is_shared = welcome.transport == "shared"
         try:
-            self._lifeline = Lifeline(descriptor_socket_path(self._served_path), welcome.secret)
+            # A gate that sends pixels keeps the lifeline itself, and gives no secret away.
+            if welcome.secret:
+                path = descriptor_socket_path(socket_path(self._address))
+                self._lifeline = Lifeline(path, welcome.secret)
             self._close_poller()
         except ConnectError as error:
             print_stderr_line(f"{error}")
             self._drop_connection()
             return
-        self._returns.wake_threshold = compute_leases_per_report(welcome.credit)
+        self._returns.wake_threshold = self._compute_wake_threshold(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
         self._handoff.mark_session_open(welcome.credit, self._find_connections_within_credit(welcome))
+
+    def _compute_wake_threshold(self, credit: int) -> int:
+        return compute_leases_per_report(credit, self._session.subscription.transport)
 
     def _map_batch_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
         """Returns the batch with its memory mapped; returns nothing and drops the connection if mapping fails.
@@ -435,6 +465,7 @@ class IOThread:
     def _close_connection(self, *, linger_ms: int) -> None:
         # Views keep their slot's mapping alive: clearing this dict unmaps only slots that no view needs.
         self._mapped_slots.clear()
+        self._arriving.forget_batch()
         self._close_poller()
         if self._lifeline is not None:
             self._report_remaining_leases(self._lifeline)
@@ -446,47 +477,3 @@ class IOThread:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
-
-
-# --- starting a thread where an interrupt may fall
-
-
-def start_thread_in_helper(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
-    """Starts `thread` from a helper thread, which no interrupt reaches, and does not wait for it.
-
-    Thread.start itself waits on Python's own locks: an interrupt (Ctrl-C) leaves it as a RuntimeError, or leaves a lock
-    held that the new thread needs. Returns a lock that is held until the start has succeeded or failed. `on_error`
-    receives the error if the thread cannot be started; it may be called in the helper thread.
-    """
-    starting = threading.Lock()
-    starting.acquire()
-    try:
-        _thread.start_new_thread(_run_thread_start, (thread, on_error, starting))
-    except RuntimeError as error:  # not even the helper thread can be started
-        starting.release()
-        on_error(error)
-    return starting
-
-
-def _run_thread_start(
-    thread: threading.Thread, on_error: Callable[[RuntimeError], None], starting: threading.Lock
-) -> None:
-    try:
-        thread.start()
-    except RuntimeError as error:
-        on_error(error)
-    finally:
-        starting.release()
-
-
-def join_started_thread(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
-    """Waits up to `timeout_s` for the end of a thread that `start_thread_in_helper` started.
-
-    `starting` is the lock that it returned, or None if an interrupt came before the assignment.
-    """
-    # A thread that has not started yet is not alive, so the end of the start is awaited first.
-    if starting is not None:
-        with starting:
-            pass
-    if thread.is_alive():
-        thread.join(timeout_s)

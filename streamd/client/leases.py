@@ -16,9 +16,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
+from streamd.client.readiness import WakeSignal
 from streamd.client.session import ReceivedBatch
 from streamd.errors import BatchesHeldError
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
 BatchPlace = tuple[int, int]  # epoch, index
@@ -115,7 +116,7 @@ def check_ended_session_limit(stream: str) -> None:
 
 
 class LeaseReturns:
-    """Collects leases that ended, and wakes the I/O thread through `wake_descriptor`, an eventfd.
+    """Collects leases that ended, and wakes the I/O thread through `wake_signal`.
 
     Methods that finalisers call take no lock and never wait: a finaliser may run in the garbage collector, in a thread
     that already holds any lock.
@@ -123,10 +124,7 @@ class LeaseReturns:
 
     def __init__(self) -> None:
         self.wake_threshold = 1  # returned leases that are worth waking the I/O thread for
-        self.wake_descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Views that outlive the stream still write to the descriptor, so it closes with the last of them and not when
-        # the thread ends. It stays open at interpreter exit: the thread still polls it, and its number could be reused.
-        weakref.finalize(self, os.close, self.wake_descriptor).atexit = False
+        self.wake_signal = WakeSignal()
         self._open_leases: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
         self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
         self._ended_connections: dict[int, EndedConnection] = {}  # those with held batches, by connection number
@@ -137,7 +135,7 @@ class LeaseReturns:
         return bool(self._returned)
 
     def wake_thread(self) -> None:
-        os.eventfd_write(self.wake_descriptor, 1)
+        self.wake_signal.wake()
 
     def track_lease(self, received: ReceivedBatch) -> None:
         """Starts a lease. It ends with `return_lease`, or when `received` is collected, whichever comes first."""

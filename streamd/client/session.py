@@ -41,6 +41,7 @@ from streamd.ipc.messages import (
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
 
 _GRANTS_A_CREDIT: Final = 2  # Progress messages sent while the loop takes as many batches as the credit allows
+_REMOTE_GRANTS_A_CREDIT: Final = 4  # ... by a trainer on another host, where each takes a while to get there
 _NO_MEMORY: Final = memoryview(b"")
 
 
@@ -146,9 +147,9 @@ ClientAction = (
 ProtocolState = Literal["away", "asking", "active", "over"]
 
 
-def compute_leases_per_report(credit: int) -> int:
+def compute_leases_per_report(credit: int, transport: Transport = "shared") -> int:
     """Returns how many ended leases are reported together in one message."""
-    return max(1, credit // _GRANTS_A_CREDIT)
+    return max(1, credit // (_GRANTS_A_CREDIT if transport == "shared" else _REMOTE_GRANTS_A_CREDIT))
 
 
 def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
@@ -316,7 +317,7 @@ class ClientSession:
         self._retired += retired
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
-        if len(self._released) >= compute_leases_per_report(self._credit):
+        if len(self._released) >= compute_leases_per_report(self._credit, self.subscription.transport):
             return self._report_progress(now_s)
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S
@@ -333,6 +334,11 @@ class ClientSession:
         said = self._report_progress(now_s)
         self._pinged_with, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, SendMessage(self._header, Ping())]
+
+    def note_arrival(self, now_s: float) -> None:
+        """Waits for the answer to a ping anew: pixels have arrived, and the answer is in the queue behind them."""
+        if self._answer_due_s is not None:
+            self._answer_due_s = now_s + ANSWER_TIMEOUT_S
 
     def report_receipt_check(
         self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None

@@ -16,13 +16,28 @@ from typing import Any, Final
 
 import zmq
 
+from streamd.client.curve_keys import CurveKeys
 from streamd.errors import ConnectError
-from streamd.ipc.endpoint import gate_folder, is_open_to_others, own_socket_path, socket_path
+from streamd.ipc.endpoint import (
+    gate_folder,
+    is_open_to_others,
+    is_remote,
+    own_socket_path,
+    socket_path,
+    split_host_port,
+)
 from streamd.ipc.referral import decode_referral, receive_referral
+from streamd.limits import HANDSHAKE_MS, KEEPALIVE_S, SILENT_LINK_MS
 
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
+_MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
+KEY_REFUSAL: Final = (
+    "the daemon does not allow this client's key; put the public half, the .key file, into the folder that its "
+    "configuration names as clients"
+)
 _OTHERS_BITS: Final = 0o077
 _SENT_AWAY: Final = "the daemon has no room for this user's connections now"
+_RECONNECT_MS: Final = 1000  # a daemon's host that is away is asked again; libzmq takes this time at random
 _CONNECT_S: Final = 1.0  # in which the kernel lets a client into a door's full backlog
 
 
@@ -34,8 +49,10 @@ class UnreachableError(ConnectError):
         self.refusal = refusal
 
 
-def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """Opens a DEALER for one attempt to reach the daemon.
+def open_dealer_socket(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, curve: CurveKeys | None = None
+) -> zmq.Socket[bytes]:
+    """Opens a DEALER for one attempt to reach the daemon, with the keys that a tcp:// endpoint needs.
 
     Its queue has no limit of its own, since credit bounds it. ZMTP heartbeats are off: they would disconnect a busy
     trainer.
@@ -46,11 +63,42 @@ def open_dealer_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -
         dealer.setsockopt(zmq.RCVHWM, 0)
         dealer.setsockopt(zmq.IMMEDIATE, 0)
         dealer.setsockopt(zmq.RECONNECT_IVL, 50)
+        if curve is not None:
+            _prepare_remote_socket(dealer, endpoint, curve)
         dealer.connect(endpoint)
     except BaseException:
         dealer.close(0)
         raise
     return dealer
+
+
+def _prepare_remote_socket(dealer: zmq.Socket[bytes], endpoint: str, curve: CurveKeys) -> None:
+    """Sets the keys, and the times after which the kernel takes a silent link for dead."""
+    dealer.setsockopt(zmq.CURVE_SERVERKEY, curve.server.encode())
+    dealer.setsockopt(zmq.CURVE_PUBLICKEY, curve.public.encode())
+    dealer.setsockopt(zmq.CURVE_SECRETKEY, curve.secret.encode())
+    dealer.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    dealer.setsockopt(zmq.IPV6, ":" in split_host_port(endpoint)[0])
+    set_link_timeouts(dealer)
+
+
+def set_link_timeouts(socket: zmq.Socket[bytes]) -> None:
+    """Makes the kernel end connections of a TCP socket whose other end is gone."""
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
+    socket.setsockopt(zmq.TCP_MAXRT, SILENT_LINK_MS)
+
+
+def find_connect_address(endpoint: str, timeout_s: float, wake_descriptor: int | None = None) -> str:
+    """Returns the address at which this process is served: a tcp:// endpoint itself, or what its door says.
+
+    See `find_served_path`. Raises UnreachableError.
+    """
+    if is_remote(endpoint):
+        return endpoint
+    return f"ipc://{find_served_path(endpoint, timeout_s, wake_descriptor)}"
 
 
 def find_served_path(endpoint: str, timeout_s: float, wake_descriptor: int | None = None) -> Path:
@@ -109,6 +157,17 @@ def _ask_door(path: Path, timeout_s: float, wake_descriptor: int | None) -> byte
     raise UnreachableError(f"ipc://{path}", f"no answer within {timeout_s:g} s")
 
 
+def open_loss_monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Returns a monitor that gets an event when a connection of a socket has ended, or its key was refused."""
+    return socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+
+
+def is_key_refused(monitor: zmq.Socket[bytes]) -> bool:
+    """Whether the next event of a monitor says that the daemon does not allow this client's key."""
+    event, _ = monitor.recv_multipart(zmq.DONTWAIT)
+    return bool(_MONITOR_EVENT.unpack_from(event)[0] == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+
+
 def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
     """Returns whether a message can be received. Reading the events also re-arms the socket's descriptor."""
     events: Any = socket.getsockopt(zmq.EVENTS)
@@ -116,7 +175,9 @@ def has_socket_input(socket: zmq.Socket[bytes]) -> bool:
 
 
 def is_socket_listening(endpoint: str) -> bool:
-    """Returns whether a process listens at an ipc:// endpoint, without waiting for an answer."""
+    """Returns whether a process listens at an ipc:// endpoint, without waiting for an answer; False for another one."""
+    if is_remote(endpoint):
+        return False
     path = socket_path(endpoint)
     try:
         with unix_socket.socket(unix_socket.AF_UNIX, unix_socket.SOCK_STREAM | unix_socket.SOCK_NONBLOCK) as probe:

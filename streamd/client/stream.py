@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
+from streamd.client.curve_keys import CurveKeys
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
@@ -63,18 +64,18 @@ class Stream:
         patience_s: float | None,
         reporter: AbsenceReporter,
         find_names: FindNames,
+        curve: CurveKeys | None = None,
     ) -> None:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
-        self.rank = subscription.rank
-        self.world = subscription.world
+        self.rank, self.world = subscription.rank, subscription.world
         self.receipts: list[Receipt] = []
         self.timings: list[EpochTiming] = []
         self.wait_s = 0.0
         # References the client, whose finaliser would end a private daemon while this stream still reads from it.
         self.keep_alive: object = None
         self.lookup_names: Callable[[Iterable[int]], list[str]] | None = None  # set by the client
-        self._endpoint = endpoint
+        self._endpoint, self._curve = endpoint, curve
         self._split = split
         self._served_spec = split.served_spec
         self._patience_s = patience_s
@@ -122,7 +123,7 @@ class Stream:
     def _open_session(self, *, is_running: bool = False) -> None:
         self._handoff = Handoff(self._tally.cursor)
         self._session = ClientSession(self._subscription, self._served_spec, resuming=is_running)
-        self._io_thread = IOThread(self._endpoint, self._session, self._handoff)
+        self._io_thread = IOThread(self._endpoint, self._session, self._handoff, self._curve)
         self._waits = SessionWaits(
             self._endpoint, self._session, self._handoff, self._io_thread, self._patience_s, self._reporter
         )

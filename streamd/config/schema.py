@@ -306,7 +306,8 @@ class Config(ConfigModel):
     curve: CurveConfig | None = None
     """The keys that tcp:// endpoints need."""
     listen: ListenKey = None  # after curve: its validator reads curve, and pydantic validates in this order
-    """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null means the default path."""
+    """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null means the default path. With a list also
+    tcp://address:port, for other hosts."""
     memory: Memory = GIB
     """Batch memory for all streams and trainers together, such as 512MiB or 2GB; at least 1MiB."""
     workers: Workers = "auto"
@@ -357,13 +358,24 @@ class Config(ConfigModel):
             )
         return self
 
+    @property
+    def local_endpoint(self) -> str | None:
+        """The endpoint for clients of this host; None for the default one."""
+        return next((each for each in self.listen or () if each.startswith("ipc://")), None)
+
+    @property
+    def remote_endpoints(self) -> tuple[str, ...]:
+        """The endpoints for clients on other hosts."""
+        return tuple(each for each in self.listen or () if each.startswith("tcp://"))
+
     @field_validator("listen")
     @classmethod
     def _require_curve_for_tcp(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         open_door = next((endpoint for endpoint in value or () if endpoint.startswith("tcp://")), None)
         if open_door and info.data.get("curve", ...) is None:
             raise ValueError(
-                f"{open_door} is open to the network, which this version does not serve; use ipc:///path/to/socket"
+                f"{open_door} is open to the network and needs keys: run  streamd keygen keys/daemon  and write  "
+                "curve: {secret: keys/daemon/daemon.key_secret, clients: keys/clients}  or use ipc:///path/to/socket"
             )
         return value
 
@@ -380,13 +392,8 @@ _UnservedSetting = tuple[str, str, str]  # key path, what "... is", what to do i
 
 
 def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
-    for endpoint in config.listen or ():
-        if not endpoint.startswith("ipc://"):
-            yield "listen", f"{endpoint} is", "use ipc:// endpoints"
     if sum(endpoint.startswith("ipc://") for endpoint in config.listen or ()) > 1:
-        yield "listen", "more than one endpoint is", "name one"
-    if config.curve is not None:
-        yield "curve", "CURVE keys are", "leave curve out"
+        yield "listen", "more than one ipc:// endpoint is", "name one"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
     if not is_encodable(str(config.base_folder)):  # the listing process and the workers receive the path in UTF-8

@@ -258,10 +258,10 @@ class CacheConfig(ConfigModel):
 class CurveConfig(ConfigModel):
     """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
 
-    secret: DataPath
-    """The daemon's secret key file."""
+    secret: DataPath | None = None
+    """The daemon's secret key file; null means the service manager's credential streamd.key_secret."""
     clients: DataPath
-    """The folder of the clients' public keys."""
+    """The folder of the clients' public keys: who is removed from it is sent away within seconds."""
 
 
 class ExpectConfig(ConfigModel):

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 _Item = TypeVar("_Item")
 
+FIRST_KEY_USER: Final = 1 << 32  # beyond every uid: the users that are keys count from here
 _FEW_ITEMS: Final = 2  # so few items are shown instead of counted
 
 
@@ -35,6 +36,11 @@ def is_encodable(name: str) -> bool:
 def format_count(number: int, what: str, plural: str | None = None) -> str:
     """Returns a number with its noun: `1 file`, `1,234 files`."""
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
+
+
+def format_user(user: int) -> str:
+    """Returns a user as messages name it: by its uid, or by the fingerprint of its key on another host."""
+    return f"user {user}" if user < FIRST_KEY_USER else f"the key {user - FIRST_KEY_USER:08x}"
 
 
 def split_long_list(items: Sequence[_Item], limit: int) -> tuple[Sequence[_Item], int]:

@@ -28,6 +28,7 @@ from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.gate_keeper import GateKeeper
+from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
@@ -104,10 +105,12 @@ class Daemon:
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
         )
-        address = config.listen[0] if config.listen else endpoint.default_endpoint()
+        address = config.local_endpoint or endpoint.default_endpoint()
+        self._network_keys = self._find_network_keys(config)
         self._endpoint = ServedEndpoint(address, handed_sockets, is_private=self._address is not None)
         self._router: Router | None = None
         self._gate_keeper: GateKeeper | None = None
+        self._network_keeper: NetworkGateKeeper | None = None
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises the error that ended it otherwise."""
@@ -182,7 +185,7 @@ class Daemon:
             allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
-        self._start_listening(dispatcher, group.create_task)
+        await self._start_listening(dispatcher, group.create_task)
         if monitor is not None:
             monitor.set_monitored_daemon(dispatcher, self._stats)
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
@@ -195,15 +198,21 @@ class Daemon:
     def _open_endpoint(self) -> FrameSender:
         """Prepares the sockets of the endpoint, and returns what sends to its clients. Raises OSError."""
         served, most = self._endpoint, self._allowance.max_connection_descriptors
-        if not served.is_gated:
+        sender: FrameSender
+        if served.is_gated:
+            folder = served.create_gate_folder()
+            self._router = Router(endpoint.own_socket_path(folder), PRIVATE_MODE, max_descriptors=most)
+            sender = self._gate_keeper = GateKeeper(self._router, folder, most_gates=self._allowance.gates)
+        else:
             self._router = Router(served.path, PRIVATE_MODE, handed=served.handed_socket, max_descriptors=most)
-            return self._router
-        folder = served.create_gate_folder()
-        self._router = Router(endpoint.own_socket_path(folder), PRIVATE_MODE, max_descriptors=most)
-        self._gate_keeper = GateKeeper(self._router, folder, most_gates=self._allowance.gates)
-        return self._gate_keeper
+            sender = self._router
+        if self._network_keys is None:
+            return sender
+        descriptors = endpoint.descriptor_socket_path(self._router.path)
+        self._network_keeper = NetworkGateKeeper(sender, self._config.remote_endpoints, self._network_keys, descriptors)
+        return self._network_keeper
 
-    def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:
+    async def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:
         """Serves clients from now on. Raises ConfigError."""
         assert self._router is not None  # noqa: S101 - _open_endpoint has set it
         keeper, served = self._gate_keeper, self._endpoint
@@ -216,6 +225,9 @@ class Daemon:
             self._router.start_listening(dispatcher.handle_frame)
             if keeper is not None:
                 keeper.start(served.open_public_socket(), dispatcher, spawn)
+        if self._network_keeper is not None:
+            with add_error_locations(self._config):
+                await self._network_keeper.start(dispatcher, spawn)
 
     @contextmanager
     def _report_listen_errors(self) -> Iterator[None]:
@@ -225,6 +237,8 @@ class Daemon:
             raise ConfigError(f"cannot listen on {self._endpoint.address}: {error.strerror or error}") from error
 
     def _close_endpoint(self) -> None:
+        if self._network_keeper is not None:
+            self._network_keeper.close()
         if self._gate_keeper is not None:
             self._gate_keeper.close()
         if self._router is not None:
@@ -264,6 +278,14 @@ class Daemon:
         group.create_task(monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
+
+    @staticmethod
+    def _find_network_keys(config: Config) -> NetworkKeys | None:
+        """Returns where the keys for other hosts are; None if there are no addresses for them. Raises ConfigError."""
+        if not config.remote_endpoints or config.curve is None:
+            return None
+        with add_error_locations(config):
+            return find_network_keys(config.curve.secret, config.curve.clients)
 
     def _load_config(self) -> Config:
         """Loads the configuration. Raises ConfigError, also for settings that this version does not serve."""

@@ -15,7 +15,7 @@ from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink
 from streamd.limits import GATE_UNSENT_BYTES, MAX_REFUSAL_CHARS, SECRET_BYTES
 
 _STDERR_BYTES: Final = 4096  # the last words of a process, which are logged
-Role = Literal["door", "user"]
+Role = Literal["door", "user", "network"]
 _SEND_BUFFER_BYTES: Final = 1 << 20
 
 

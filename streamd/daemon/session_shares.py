@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamd.core.text import format_count
+from streamd.core.text import format_count, format_user
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.limits import (
     LEAST_USER_SESSIONS,
@@ -44,14 +44,14 @@ def find_full_refusal(
     share, left = compute_user_share(allowance.sessions), allowance.sessions - counts.total
     if counts.of_user >= share:
         return (
-            f"user {user} has {_format_user_sessions(counts)}, which is one user's share of the {allowance.sessions} "
-            f"of this daemon: {_REMEDY}"
+            f"{format_user(user)} has {_format_user_sessions(counts)}, which is one user's share of the "
+            f"{allowance.sessions} of this daemon: {_REMEDY}"
         )
     if counts.of_user and left <= compute_reserved_sessions(allowance.sessions):
         return (
             f"{counts.total} of {format_count(allowance.sessions, 'session')} are open, and the last {left} are kept "
-            f"for users without one, while user {user} has {_format_user_sessions(counts)}: {_REMEDY}, or wait until "
-            "others do"
+            f"for users without one, while {format_user(user)} has {_format_user_sessions(counts)}: {_REMEDY}, "
+            "or wait until others do"
         )
     return None
 

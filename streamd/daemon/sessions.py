@@ -18,7 +18,7 @@ from typing import Final
 from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import Cursor, StreamSpec
-from streamd.core.text import shorten_text
+from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.epoch_summary import EpochSummary
@@ -148,13 +148,14 @@ def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None
     return None
 
 
-def describe_trainer(message: Subscribe) -> SubscribedTrainer:
+def describe_trainer(message: Subscribe, user: int = OWN_USER) -> SubscribedTrainer:
     """Returns a subscription's trainer as it may be shown: a long name is cut, and impossible numbers become 0."""
     return SubscribedTrainer(
         shorten_text(message.name, MAX_TRAINER_NAME_CHARS),
         message.pid if 0 < message.pid < _PIDS_END else 0,
         max(0, message.batch_size),
         max(0, message.steps),
+        is_remote=user >= FIRST_KEY_USER,
     )
 
 
@@ -248,7 +249,7 @@ class SessionManager:
 
     def _add_connection(self, identity: bytes, message: Subscribe, user: int) -> int:
         """Adds the connection of a valid subscription; returns its session."""
-        session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message)
+        session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message, user)
         self.connections.add_connection(
             Connection(
                 identity,

@@ -64,13 +64,14 @@ StreamPart = tuple[str, int, int]  # stream name, rank, world
 class SubscribedTrainer:
     """A trainer as its subscription describes it: its name, process, rows of a batch and steps of an epoch.
 
-    0 means unknown. Steps and rows are then those of the stream.
+    0 means unknown. Steps and rows are then those of the stream. `is_remote`: it runs on another host.
     """
 
     name: str = ""
     pid: int = 0
     batch_size: int = 0
     steps: int = 0
+    is_remote: bool = False
 
 
 _UNKNOWN_TRAINER: Final = SubscribedTrainer()
@@ -139,7 +140,7 @@ class StatusBuilder:
 
     def set_process(self, session: int, pid: int) -> None:
         """Sets the process of a session as the kernel reports it, which is its pid on the daemon's host."""
-        if session in self._sessions and pid > 0:
+        if session in self._sessions and pid > 0 and not self._sessions[session].trainer.is_remote:
             self._sessions[session].trainer = replace(self._sessions[session].trainer, pid=pid)
 
     def on_session_ended(self, session: int, now_s: float) -> None:

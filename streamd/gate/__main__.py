@@ -1,4 +1,4 @@
-"""The entry point of the door and of a gate: `python -m streamd.gate door LINK DESCRIPTORS LISTENER`, or `user`."""
+"""The entry point of the door and of gates: `python -m streamd.gate door|user|network LINK DESCRIPTORS [LISTENER]`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import signal
 import socket
 import sys
 
-from streamd.gate import door, user_gate
+from streamd.gate import door, network_gate, user_gate
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
-from streamd.limits import GATE_DATA_BYTES, GATE_FILES
+from streamd.limits import GATE_DATA_BYTES, GATE_FILES, REMOTE_GATE_DATA_BYTES
 
 
-def _limit_process() -> None:
+def _limit_process(data_bytes: int) -> None:
     """Bounds what clients can make this process take, and leaves no dump of its memory."""
-    resource.setrlimit(resource.RLIMIT_DATA, (GATE_DATA_BYTES, GATE_DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, GATE_FILES), most))
@@ -31,14 +31,16 @@ def main() -> None:
     """Runs the process until the daemon's end of its link closes."""
     fill_closed_standard_descriptors()
     die_with_parent(os.getppid())
-    _limit_process()
     role, *descriptors = sys.argv[1:]
+    _limit_process(REMOTE_GATE_DATA_BYTES if role == "network" else GATE_DATA_BYTES)
     link, passed, *inherited = (socket.socket(fileno=int(each)) for each in descriptors)
     for each in (link, passed, *inherited):
         each.set_inheritable(False)
         each.setblocking(False)
     if role == "door":
         asyncio.run(door.run_door(link, inherited[0]))
+    elif role == "network":
+        asyncio.run(network_gate.run_network_gate(link, logging.getLogger("streamd").addHandler))
     else:
         asyncio.run(user_gate.run_gate(link, passed, logging.getLogger("streamd").addHandler))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,9 @@ from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, ConnectError
 
 _IPC: Final = "ipc://"
+_TCP: Final = "tcp://"
+_HOST_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_MAX_PORT: Final = 65535
 _DESCRIPTORS: Final = ".fd"  # the suffix of the descriptor socket
 _MAX_PATH_BYTES: Final = 107 - len(_DESCRIPTORS)  # sun_path, less its end and the descriptor socket's suffix
 _START_REMEDY: Final = "start `streamd serve --config config.yaml`, or give the daemon's endpoint"
@@ -60,9 +64,22 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND
     raise ConnectError(looked, f"{fault}; {remedy}")
 
 
+def is_remote(endpoint: str) -> bool:
+    """Whether an endpoint is a port of a host, and not a socket of this one."""
+    return endpoint.startswith(_TCP)
+
+
+def split_host_port(endpoint: str) -> tuple[str, int]:
+    """Returns host and port of a valid tcp:// endpoint; the host of an IPv6 address is without its brackets."""
+    host, _, port = endpoint.removeprefix(_TCP).rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_REMEDY) -> str:
-    """Returns what `find_endpoint` returns, and raises ConnectError too when the endpoint has no socket."""
+    """Returns what `find_endpoint` returns, and raises ConnectError too when an ipc:// endpoint has no socket."""
     found = find_endpoint(endpoint, remedy)
+    if is_remote(found):
+        return found
     if fault := _find_socket_fault(socket_path(found)):
         source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
         raise ConnectError(found, f"{source}{fault}; {remedy}{_suggest_sockets(socket_path(found))}")
@@ -71,6 +88,11 @@ def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_R
 
 def explain_missing_answer(endpoint: str) -> str:
     """Returns what a user should check when no daemon answers at an endpoint."""
+    if is_remote(endpoint):
+        return (
+            "is `streamd serve` running there, do firewalls let this port through, and is the key file of the server "
+            "the daemon's own?"
+        )
     fault = _find_socket_fault(socket_path(endpoint))
     return f"{fault}; {_START_REMEDY}" if fault else "is `streamd serve` running there?"
 
@@ -128,7 +150,10 @@ def _list_sockets(folder: Path) -> list[Path]:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raises ConfigError for an invalid endpoint: not ipc://, no absolute path, or a path too long for a socket."""
+    """Raises ConfigError for an invalid endpoint: no host and port, no absolute path, or one too long for a socket."""
+    if is_remote(endpoint):
+        _check_host_port(endpoint)
+        return
     if not endpoint.startswith(_IPC):
         raise ConfigError(f"endpoint {endpoint!r} {_explain_wrong_scheme(endpoint)}")
     path = endpoint.removeprefix(_IPC)
@@ -145,14 +170,18 @@ def check_endpoint(endpoint: str) -> None:
         )
 
 
+def _check_host_port(endpoint: str) -> None:
+    found = _HOST_PORT.fullmatch(endpoint.removeprefix(_TCP))
+    if not found or not 0 < int(found[2]) <= _MAX_PORT:
+        raise ConfigError(f"endpoint {endpoint!r}: write host and port after tcp://, as in tcp://gpu1:5555")
+
+
 def _explain_wrong_scheme(endpoint: str) -> str:
     scheme, mark, _ = endpoint.partition("://")
     if not mark:
         return f"has no scheme; did you mean 'ipc://{Path(endpoint).absolute()}'?"
     if scheme in {"http", "https"}:
         return "is the address of a dashboard; trainers connect to the daemon's socket, as in ipc:///path/to/socket"
-    if scheme == "tcp":
-        return "is not served by this version: it must begin with ipc:// and name a path"
     return f"has the unknown scheme {scheme}://: write ipc:// before the absolute path of the daemon's socket"
 
 

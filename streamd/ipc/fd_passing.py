@@ -19,24 +19,18 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.errors import ConnectError
+from streamd.ipc.lifeline import DROPPED, RETIRED, SLOT_SERIAL, STILL_HELD
 from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
-_SLOT: Final = struct.Struct("<Q")
-# The first byte of a report on a session that has ended; delivery numbers follow. These are still held, are dropped,
-# or are held by a forked child alone.
-_STILL_HELD: Final = b"K"
-_DROPPED: Final = b"D"
-_RETIRED: Final = b"R"
-_MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * _SLOT.size  # of a report: deliveries that are held, or that a child may see
+# Of a report: deliveries that are held, or that a forked child may see.
+_MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * SLOT_SERIAL.size
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
-_ANSWER_S: Final = 5.0
 _REST_S: Final = 1.0
 
 
@@ -198,22 +192,22 @@ class DescriptorServer:
             self._close_link_and_report_loss(descriptor, "its connection ended")
         elif session is None:
             self._pair_with_session(descriptor, lifeline, data)
-        elif len(data) == _SLOT.size:
+        elif len(data) == SLOT_SERIAL.size:
             if not lifeline.is_over:  # otherwise the writing half is closed, and the client reads its end
-                self._send_descriptor(descriptor, lifeline, _SLOT.unpack(data)[0])
-        elif len(data) % _SLOT.size == 1 and data[:1] in {_STILL_HELD, _DROPPED, _RETIRED}:
+                self._send_descriptor(descriptor, lifeline, SLOT_SERIAL.unpack(data)[0])
+        elif len(data) % SLOT_SERIAL.size == 1 and data[:1] in {STILL_HELD, DROPPED, RETIRED}:
             self._handle_lease_report(lifeline, session, data)
         else:
             self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
 
     def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
         """Passes on what a trainer reports of the leases of a session that has ended."""
-        numbers = tuple(number for (number,) in _SLOT.iter_unpack(report[1:]))
-        if report[:1] == _STILL_HELD:
+        numbers = tuple(number for (number,) in SLOT_SERIAL.iter_unpack(report[1:]))
+        if report[:1] == STILL_HELD:
             lifeline.is_over = True
             self._callbacks.on_held_over(session, numbers, "its connection ended")
         else:
-            self._callbacks.on_dropped(session, numbers, numbers if report[:1] == _RETIRED else ())
+            self._callbacks.on_dropped(session, numbers, numbers if report[:1] == RETIRED else ())
 
     def _pair_with_session(self, descriptor: int, lifeline: _TrainerLink, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
@@ -246,7 +240,7 @@ class DescriptorServer:
         opened: int | None = None
         try:
             opened = self._open_slot_using_spare(slot)
-            socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
+            socket.send_fds(lifeline.link, [SLOT_SERIAL.pack(slot)], [] if opened is None else [opened])
         except OSError as error:
             self._close_link_and_report_loss(descriptor, f"its descriptor socket failed: {error.strerror}")
         finally:
@@ -339,82 +333,3 @@ def read_peer(link: socket.socket) -> tuple[int, int]:
 def _has_unread_bytes(link: socket.socket) -> bool:
     """Whether the other end has yet to read something that was sent to it."""
     return bool(int.from_bytes(fcntl.ioctl(link, termios.TIOCOUTQ, bytes(4)), "little"))
-
-
-class Lifeline:
-    """A client's end of the connection.
-
-    The I/O thread uses it while the session exists. After that, `report_dropped_leases` and `report_retired_leases` are
-    called by finalisers in any thread: each sends one message and never waits.
-    """
-
-    def __init__(self, path: str, secret: bytes) -> None:
-        """Connects to the descriptor socket at `path` and sends the session's secret. Raises ConnectError."""
-        self._link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.settimeout(_ANSWER_S)
-        try:
-            self._link.connect(path)
-            self._link.send(secret)
-        except OSError as error:
-            self._link.close()
-            raise ConnectError(path, f"cannot connect to its descriptor socket: {error.strerror or error}") from error
-
-    def fileno(self) -> int:
-        return self._link.fileno()
-
-    def fetch_descriptor(self, slot: int) -> int:
-        """Requests a slot's read-only descriptor and returns it; the caller closes it.
-
-        Raises ConnectError when the daemon or the slot is gone or no answer comes in time, and OSError when this
-        process has no descriptor left.
-        """
-        try:
-            self._link.send(_SLOT.pack(slot))
-            data, descriptors, flags, _ = socket.recv_fds(self._link, _SLOT.size, 1)
-        except OSError as error:
-            raise ConnectError("the descriptor socket", str(error.strerror or error)) from error
-        # The kernel drops a descriptor for which this process has no number left, and marks the message.
-        if flags & socket.MSG_CTRUNC:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        if not descriptors:
-            raise ConnectError("the descriptor socket", f"slot {slot} is gone" if data else "the daemon is gone")
-        return descriptors[0]
-
-    def has_ended(self) -> bool:
-        """Whether the daemon has closed its end. Call it when the socket is readable without a request."""
-        self._link.setblocking(False)  # a socket with a timeout waits in Python, even with MSG_DONTWAIT
-        try:
-            return not self._link.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        finally:
-            self._link.settimeout(_ANSWER_S)
-
-    def report_held_leases(self, numbers: Collection[int]) -> None:
-        """Reports that the session has ended and that its trainer still holds these deliveries. Raises OSError."""
-        self._send_report(_STILL_HELD, numbers)
-
-    def report_dropped_leases(self, numbers: Collection[int]) -> None:
-        """Reports deliveries of an ended session that its trainer holds no longer. Raises OSError."""
-        self._send_report(_DROPPED, numbers)
-
-    def report_retired_leases(self, numbers: Collection[int]) -> None:
-        """Reports deliveries that its trainer holds no longer, while a forked child may see them. Raises OSError."""
-        self._send_report(_RETIRED, numbers)
-
-    def _send_report(self, kind: bytes, numbers: Collection[int]) -> None:
-        self._link.setblocking(False)  # finalisers call this and must not wait
-        self._link.send(kind + struct.pack(f"<{len(numbers)}Q", *numbers))
-
-    def wait_until_closed(self, timeout_s: float) -> None:
-        """Returns when the daemon closes its end, or after `timeout_s`."""
-        self._link.settimeout(timeout_s)
-        try:
-            self._link.recv(1)
-        except OSError:
-            return
-
-    def close(self) -> None:
-        self._link.close()

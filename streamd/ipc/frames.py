@@ -24,6 +24,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
 _decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
 _MARK: Final = b"\x08"  # the first byte of a bundle; no record begins with it
+PIECE_MARK: Final = b"\x09"  # before each piece of a batch's pixels but the first; no record begins with it
 _LENGTH: Final = struct.Struct("<I")
 
 

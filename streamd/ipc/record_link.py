@@ -19,18 +19,20 @@ from streamd.limits import LINK_TURN_S
 
 _HEAD: Final = struct.Struct("<IB")  # bytes of the body, kind
 USER: Final = struct.Struct("<I")  # a uid
+KEY_USER: Final = struct.Struct("<Q")  # the number of a key, at the front of an identity of a gate for other hosts
 
 
 class RecordKind(IntEnum):
-    """What a record says. D: sent by the daemon; G: by a gate of one user; O: by the door."""
+    """What a record says. D: sent by the daemon; G: by any gate; O: by the door; N: by a gate for other hosts."""
 
     FRAME = 1  # D, G: identity and frame, to or from a client
     UNREACHABLE = 2  # G: identity of a client that cannot be reached, or does not read
     SETTINGS = 3  # D: what the process serves, as JSON; the first record
-    READY = 4  # G: clients can connect now
+    READY = 4  # G: clients can connect now; N: with its port, and whether its connections use BBR, as JSON
     WANTED = 5  # O: uid of a user whose process has knocked
     REFERRAL = 6  # D: uid, and the path of the socket that serves this user; without a path, there is none now
     LOG = 7  # G: a warning for the daemon's log, as JSON
+    FAILED = 8  # N: why the process cannot serve, as JSON; it ends after that
 
 
 @dataclass(frozen=True, slots=True)

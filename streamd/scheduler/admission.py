@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.core.spec import StreamShape, count_steps_left
-from streamd.core.text import format_count
+from streamd.core.text import format_count, format_user
 from streamd.ipc.messages import Refusal
 from streamd.limits import (
     AHEAD_SHARE,
@@ -293,7 +293,7 @@ def _explain_wait_for_batches(
     else:
         counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
         share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
-        where = f"the share of user {request.user}"
+        where = f"the share of {format_user(request.user)}"
         detail = (
             f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
         )
@@ -325,7 +325,7 @@ def _format_share_arithmetic(
     # other users: more than half reaches the share.
     needed = limits.memory_bytes + 2 * (mine + least - share) + shape.slot_bytes
     return (
-        f"stream {shape.name!r} does not fit into the share of user {request.user}: one batch takes "
+        f"stream {shape.name!r} does not fit into the share of {format_user(request.user)}: one batch takes "
         f"{shape.slot_bytes / MIB:.1f} MiB; {request.least} batches for the trainer take {least / MIB:.1f} MiB, and "
         f"other trainers of this user have {mine / MIB:.1f} MiB; the daemon's own user and all others leave "
         f"{left / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB to this user, which may take "

@@ -21,7 +21,7 @@ from support.forked_child import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
-from streamd.client.sockets import find_served_path
+from streamd.client.sockets import find_connect_address
 from streamd.core.spec import OrderId
 from streamd.errors import (
     BatchesHeldError,
@@ -75,11 +75,11 @@ def test_connect_with_a_timeout_waits_for_a_daemon_that_starts_later(
 ) -> None:
     asked = threading.Event()
 
-    def find_and_tell(*arguments: Any) -> Path:
+    def find_and_tell(*arguments: Any) -> str:
         asked.set()
-        return find_served_path(*arguments)
+        return find_connect_address(*arguments)
 
-    monkeypatch.setattr(client, "find_served_path", find_and_tell)
+    monkeypatch.setattr(client, "find_connect_address", find_and_tell)
     with tempfile.TemporaryDirectory(prefix="sd") as folder, ThreadPoolExecutor() as threads:
         connecting = threads.submit(streamd.connect, f"{folder}/s", timeout=LIMIT_S)
         assert asked.wait(LIMIT_S)
@@ -242,9 +242,9 @@ def test_wrong_arguments_of_connect_are_refused_at_once(wrong: dict[str, Any], s
         streamd.connect(**{"endpoint": "/no/such/socket", **wrong})
 
 
-def test_curve_keys_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="curve keys are for tcp:// endpoints"):
-        streamd.connect("ipc:///run/x", curve=object())
+def test_keys_for_a_socket_of_this_host_are_refused(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r"keys are for tcp:// endpoints, and ipc://.* is none"):
+        streamd.connect(endpoint, curve={"secret": "me.key_secret", "server": "daemon.key"})
 
 
 def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from streamd.client.leases import (
 from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.messages import BatchReady
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
@@ -75,7 +75,7 @@ def track(returns: LeaseReturns, count: int) -> list[ReceivedBatch]:
 
 def take_wake_request(returns: LeaseReturns) -> bool:
     try:
-        return os.eventfd_read(returns.wake_descriptor) > 0
+        return os.eventfd_read(returns.wake_signal.descriptor) > 0
     except BlockingIOError:
         return False
 

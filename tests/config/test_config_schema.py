@@ -238,11 +238,19 @@ def test_arrays_need_no_size() -> None:
 def test_tcp_needs_curve() -> None:
     told = refusal(listen=["ipc:///a", "tcp://0.0.0.0:5555"])
     assert told == (
-        "configuration: listen: tcp://0.0.0.0:5555 is open to the network, which this version does not serve; use "
+        "configuration: listen: tcp://0.0.0.0:5555 is open to the network and needs keys: run  streamd keygen "
+        "keys/daemon  and write  curve: {secret: keys/daemon/daemon.key_secret, clients: keys/clients}  or use "
         "ipc:///path/to/socket"
     )
     keys = {"secret": "/k/daemon", "clients": "/k/clients"}
     assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None
+
+
+def test_the_endpoints_of_this_host_and_of_others_are_told_apart() -> None:
+    served = config(listen=["tcp://0.0.0.0:5555", "ipc:///run/s", "tcp://[::1]:0"], curve={"clients": "/k"})
+    assert served.local_endpoint == "ipc:///run/s"
+    assert served.remote_endpoints == ("tcp://0.0.0.0:5555", "tcp://[::1]:0")
+    assert config().local_endpoint is None
 
 
 def test_an_engine_address_requires_ray() -> None:
@@ -299,17 +307,16 @@ def test_an_unserved_setting_of_a_stream_is_reported(stream: dict[str, Any], pla
 
 def test_unserved_settings_of_the_whole_file_come_first() -> None:
     top = {
-        "listen": ["ipc://s", "tcp://127.0.0.1:5555"],
-        "curve": {"secret": "k", "clients": "keys"},
+        "listen": ["ipc:///run/s", "ipc:///run/t"],
         "engine": {"kind": "ray", "address": "auto"},
     }
     places = [finding.split(":")[0] for finding in findings({"pace": {"lockstep": "1s"}}, **top)]
-    assert places == ["listen", "curve", "engine", "streams.s.pace"]
+    assert places == ["listen", "engine", "streams.s.pace"]
 
 
 def test_a_second_endpoint_is_reported_as_unserved() -> None:
     assert findings({}, listen=["ipc:///run/a", "ipc:///run/b"]) == [
-        "listen: more than one endpoint is not served by this version; name one"
+        "listen: more than one ipc:// endpoint is not served by this version; name one"
     ]
 
 

@@ -17,7 +17,6 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, Segment
 from streamd.errors import OtherVersionError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
-from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import (
     EMPTY_HEADER,
     MAGIC,
@@ -27,6 +26,7 @@ from streamd.ipc.frames import (
     encode_frame,
     split_records,
 )
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.messages import (
     AskStreams,
     BatchReady,

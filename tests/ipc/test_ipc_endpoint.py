@@ -58,7 +58,9 @@ def test_without_any_socket_the_error_names_the_paths_and_the_remedy(
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ("tcp://127.0.0.1:5555", "'tcp://127.0.0.1:5555' is not served by this version: it must begin with ipc://"),
+        ("tcp://127.0.0.1", "write host and port after tcp://, as in tcp://gpu1:5555"),
+        ("tcp://gpu1:0", "write host and port after tcp://"),
+        ("tcp://gpu1:65536", "write host and port after tcp://"),
         ("run/streamd.sock", r"has no scheme; did you mean 'ipc:///.*/run/streamd.sock'\?$"),
         ("icp:///run/streamd.sock", "has the unknown scheme icp://: write ipc:// before"),
         ("http://127.0.0.1:9191/#token", "is the address of a dashboard; trainers connect to the daemon's socket"),

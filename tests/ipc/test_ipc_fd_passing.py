@@ -19,14 +19,14 @@ from support.descriptor_server import NBYTES, Desk, answered, at_desk_of, ended,
 
 from streamd.errors import ConnectError
 from streamd.ipc import fd_passing
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import map_readable, map_writable
 from streamd.limits import SECRET_BYTES
 
 # A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
 FORKING = """
 import os, sys
-from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.lifeline import Lifeline
 line = Lifeline(sys.argv[1], bytes.fromhex(sys.argv[2]))
 child = os.fork()
 if child == 0:

@@ -326,10 +326,11 @@ OF_CONFIGURATION: Final = (
         "opened a port to the network",
         config="listen: tcp://0.0.0.0:5555\n" + GOOD,
         says=(
-            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network, which this version "
-            "does not serve; use ipc:///path/to/socket"
+            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network and needs keys: run  streamd "
+            "keygen keys/daemon  and write  curve: {secret: keys/daemon/daemon.key_secret, clients: keys/clients}  or "
+            "use ipc:///path/to/socket"
         ),
-        do="Use an ipc:// endpoint: this version serves only trainers on the same host.",
+        do="Make keys, as docs/remote.md shows; or use an ipc:// endpoint for trainers on the same host alone.",
     ),
     Mistake(
         "gave the metrics another machine's address",

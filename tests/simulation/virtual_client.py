@@ -26,8 +26,8 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.ipc.fd_passing import Lifeline as RealLifeline
 from streamd.ipc.frames import FrameHeader
+from streamd.ipc.lifeline import Lifeline as RealLifeline
 from streamd.ipc.messages import DaemonMessage, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most

@@ -75,6 +75,7 @@ class DaemonProcess:
         *,
         environment: dict[str, str] | None = None,
         apart: bool | None = None,
+        listen_remotely: bool = False,
     ) -> None:
         # Sockets have short names, whatever pytest calls its folders.
         self._sockets = Path(tempfile.mkdtemp(prefix="sd"))
@@ -82,7 +83,8 @@ class DaemonProcess:
         self.config = place / "config.yaml"
         self.log = place / "log"
         self.state = place / "state"
-        self.config.write_text(json.dumps({"memory": "64MiB", "workers": 1, "listen": [self.endpoint], **config}))
+        listen = [self.endpoint, *(["tcp://127.0.0.1:0"] if listen_remotely else [])]
+        self.config.write_text(json.dumps({"memory": "64MiB", "workers": 1, "listen": listen, **config}))
         self._environment = {**os.environ, "STATE_DIRECTORY": str(self.state), **(environment or {})}
         # An environment may change how samples are listed.
         self._apart = environment is not None if apart is None else apart

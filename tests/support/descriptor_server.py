@@ -7,7 +7,8 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from streamd.ipc.fd_passing import DescriptorServer, Lifeline, LifelineCallbacks
+from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
+from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.slots import SlotStore
 
 NBYTES = 4096

@@ -70,6 +70,11 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
             "the lists; nothing was changed"
         ),
     ),
+    "streamd keygen": (
+        "both files are written",
+        "an error of its own",
+        "a file exists already, or the folder cannot be written",
+    ),
     "streamd schema": (
         "printed",
         "the output cannot be written, for example because the disk is full",

@@ -163,9 +163,11 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "session.began": "",
     "session.ended": "",
     "gate.ended": (
-        "Nothing, if it happens now and then. The line names the user, whose trainers have subscribed again by now. If "
-        "it is repeated, a program of this user attacks the daemon, or is broken."
+        "Nothing, if it happens now and then. The line names the user or the address, whose trainers have subscribed "
+        "again by now. If it is repeated, a program of this user or on another host attacks the daemon, or is broken."
     ),
+    "gate.no_bbr": "Run `modprobe tcp_bbr` and restart the daemon, if trainers come over a link that loses packets.",
+    "gate.ready": "",
     "session.refused": "See the refusals.",
     "starter.remark": "Follow the message. `streamd init` writes the configuration to a file, which you can change.",
     "stream.changed": "Start its trainers again, as their error message says.",

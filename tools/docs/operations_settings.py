@@ -24,8 +24,11 @@ IMAGES: Final = "a key of `images`"
 
 # key: when to change it, how it takes effect
 ADVICE: Final[dict[str, tuple[str, str]]] = {
-    "curve.secret": ("there is no TCP yet", NONE),
-    "curve.clients": ("there is no TCP yet", NONE),
+    "curve.secret": ("if trainers are on other hosts; under systemd, leave it out and give a credential", RESTART),
+    "curve.clients": (
+        "if trainers are on other hosts; the keys in the folder may change at any time, see docs/remote.md",
+        RESTART,
+    ),
     "listen": (
         "if several daemons run on one host; under systemd, leave it out: streamd.socket sets the path",
         RESTART,

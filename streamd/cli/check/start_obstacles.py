@@ -51,7 +51,7 @@ def find_start_obstacles(config: Config) -> StartObstacles:
 
     Raises MissingExtraError if a library of the monitor is missing.
     """
-    address = config.listen[0] if config.listen else endpoint.default_endpoint()
+    address = config.local_endpoint or endpoint.default_endpoint()
     daemon_note = _find_daemon_note(endpoint.socket_path(address))
     of_config: list[ConfigError] = []
     of_environment = [*_find_refusal(_check_state_folder), *_find_refusal(lambda: _check_descriptors(config))]

@@ -7,7 +7,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import EndpointOption, JsonOption, complete_stream_names
+from streamd.cli.terminal.options import (
+    CurveSecretOption,
+    CurveServerOption,
+    EndpointOption,
+    JsonOption,
+    complete_stream_names,
+    use_curve_keys,
+)
 
 
 def probe(
@@ -15,6 +22,8 @@ def probe(
         str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
     ],
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
     trainers: Annotated[
         int, typer.Option(min=1, metavar="K", help="How many trainer processes run at the same time.")
@@ -63,6 +72,7 @@ def probe(
     from streamd.cli.probe.trainer_process import TrainerRequest  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
+    use_curve_keys(curve_secret, curve_server)
     request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
     result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
     typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))

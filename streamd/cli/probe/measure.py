@@ -12,12 +12,15 @@ from typing import Final
 
 import msgspec
 
+from streamd.cli.probe.link_report import LinkReport, describe_link, measure_round_trip_s
 from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest
 from streamd.client import connect
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
+from streamd.ipc.endpoint import is_remote
 
 _DaemonStats = dict[str, dict[str, float]]
 _drain_decoder: Final = msgspec.json.Decoder(DrainResult)
@@ -28,6 +31,7 @@ class ProbeResult:
     """The accounts of all trainers: rates and waits by trainer, all receipts, and a digest for each epoch.
 
     verdicts: where the time of each epoch went, one list for each trainer.
+    link: what the link to a daemon on another host gives, and what bounds it; None for one on this host.
     headroom_samples_per_s: the rate of each trainer if data cost nothing; None if not requested.
     headroom_fraction: the part of that rate that a trainer loses to the cost of data; None if not requested.
     """
@@ -41,6 +45,7 @@ class ProbeResult:
     headroom_samples_per_s: list[float] | None = None
     headroom_fraction: list[float] | None = None
     verdicts: list[list[EpochTiming]] = field(default_factory=list)
+    link: LinkReport | None = None
 
     @property
     def ok(self) -> bool:
@@ -61,6 +66,8 @@ class ProbeResult:
             lines.append(f"  with data free   {_format_rates(self.headroom_samples_per_s)}")
             lines.append(f"  so data cost     {_format_percentages(self.headroom_fraction)}")
         lines += [f"  {line}" for line in format_timing_lines(self.verdicts)]
+        if self.link is not None:
+            lines.append(f"  link             {self.link.text}")
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
@@ -75,7 +82,7 @@ def _format_percentages(fractions: Sequence[float]) -> str:
 def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[str], None]) -> ProbeResult:
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
     with connect(request.endpoint) as client:
-        client.spec(request.stream)  # an unknown name is refused here once, and not in every process
+        spec = client.spec(request.stream)  # an unknown name is refused here once, and not in every process
         before = client.stats()
         processes = format_count(trainers, "process", "processes")
         write_line(f"draining {format_count(request.epochs, 'epoch')} of stream {request.stream!r} in {processes}")
@@ -83,6 +90,12 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
     decoded = _lookup_decoded_count(after, request.stream) - _lookup_decoded_count(before, request.stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
+    link = None
+    if is_remote(request.endpoint):
+        slot_bytes = compute_slot_bytes(spec)
+        rate = sum(each.samples_per_s for each in drained) * slot_bytes / spec.batch_size
+        verdicts = [timing.verdict for each in drained for timing in each.timings]
+        link = describe_link(rate, measure_round_trip_s(request.endpoint), trainers, slot_bytes, verdicts)
     return ProbeResult(
         request.stream,
         [each.samples_per_s for each in drained],
@@ -93,6 +106,7 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         free or None,
         [max(0.0, 1 - each.samples_per_s / most) for each, most in zip(drained, free, strict=False)] or None,
         [each.timings for each in drained],
+        link,
     )
 
 

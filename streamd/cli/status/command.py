@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import EndpointOption, JsonOption
+from streamd.cli.terminal.options import (
+    CurveSecretOption,
+    CurveServerOption,
+    EndpointOption,
+    JsonOption,
+    use_curve_keys,
+)
 from streamd.ipc.endpoint import find_socket
 from streamd.limits import LOOK_TIMEOUT_S
 
@@ -24,6 +30,8 @@ _MIN_INTERVAL_S: Final = 0.1  # between two frames: figures over less time are n
 
 def status(
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
     json: JsonOption = False,
     url: Annotated[bool, typer.Option("--url", help="Print only the dashboard's address.")] = False,
 ) -> None:
@@ -56,6 +64,7 @@ def status(
     from streamd import connect  # noqa: PLC0415 - as above
     from streamd.cli.status.table import WIDTH_CHARS, build_status_table  # noqa: PLC0415 - as above
 
+    use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         if url:
             where = client.dashboard()
@@ -74,6 +83,8 @@ def status(
 
 def top(
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two updates, such as 500ms.")] = "1s",
 ) -> None:
     """Shows the data pipeline, its bottleneck and the trainers in a live display, until Ctrl-C.
@@ -97,6 +108,7 @@ def top(
 
     seconds = _parse_interval(every)
     console = Console(highlight=False)
+    use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
         seen = watch_activity(
             lambda: StatusSnapshot(client.status(), client.stats()), create_interval_waiter(seconds), time.monotonic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,24 @@ EndpointOption = Annotated[
         help="The daemon's endpoint; default $STREAMD_ENDPOINT, or else the daemon of this host.",
     ),
 ]
+CurveSecretOption = Annotated[
+    Path | None,
+    typer.Option("--curve-secret", metavar="FILE", help="Your secret key, for tcp://; default $STREAMD_CURVE_SECRET."),
+]
+CurveServerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--curve-server", metavar="FILE", help="The daemon's public key, for tcp://; default $STREAMD_CURVE_SERVER."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+def use_curve_keys(secret: Path | None, server: Path | None) -> None:
+    """Makes key files given as options those of the environment, which the command's own processes inherit."""
+    for name, path in (("STREAMD_CURVE_SECRET", secret), ("STREAMD_CURVE_SERVER", server)):
+        if path is not None:
+            os.environ[name] = str(path)
 
 
 def parse_size_option(text: str | None) -> tuple[int, int] | None:

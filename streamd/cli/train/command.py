@@ -22,7 +22,13 @@ try:
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
 
-from streamd.cli.terminal.options import EndpointOption, complete_stream_names  # noqa: E402 - after the check for typer
+from streamd.cli.terminal.options import (  # noqa: E402 - after the check for typer
+    CurveSecretOption,
+    CurveServerOption,
+    EndpointOption,
+    complete_stream_names,
+    use_curve_keys,
+)
 
 
 class ClassWeightChoice(StrEnum):
@@ -96,6 +102,8 @@ def train(
         ),
     ] = None,
     endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="The label to learn, if the stream has several.")
     ] = None,
@@ -200,6 +208,7 @@ def train(
         check_folder_exists(receipts)
     with StopSignals(print_stop_notice) as stop:
         try:
+            use_curve_keys(curve_secret, curve_server)
             with connect(find_socket(endpoint), patience=patience) as client:
                 accounts = run.train_model(client, job, typer.echo, stop)
         except KeyboardInterrupt:

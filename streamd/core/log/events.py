@@ -26,9 +26,14 @@ EVENTS: Final[dict[str, str]] = {
     "data.back": "the data of a stream are there again, and the stream continues",
     "epoch.finished": "all trainers that read an epoch of a stream have finished it",
     "gate.ended": (
-        "a process at the border has ended, which serves the clients of one user, or refers clients to the gates of "
-        "their users; it is started again when a client of that user knocks"
+        "a process at the border has ended, which serves the clients of one user or those on other hosts, or refers "
+        "clients to the gates of their users; it is started again when it is needed"
     ),
+    "gate.no_bbr": (
+        "trainers on other hosts are served without BBR, which this kernel does not have: a link that loses packets "
+        "will be slow"
+    ),
+    "gate.ready": "trainers on other hosts can connect",
     "log.held": "an event was repeated so often that this number of them was not logged",
     "manifest.listing": "samples are being listed",
     "manifest.made": "the samples of a stream were listed",

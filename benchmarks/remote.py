@@ -1,0 +1,333 @@
+"""What a trainer on another host gets over a link that is far, lossy or cut; as root, since it makes a link of its own.
+
+    python benchmarks/remote.py rate      # 1 Gbit/s, 100 ms: the gate beside ROUTER and DEALER alone, five rounds
+    python benchmarks/remote.py loss      # the same link with 5 % loss, for minutes
+    python benchmarks/remote.py cut       # what a cut of 45 s costs
+    python benchmarks/remote.py kill      # kill -9 of the gate: what a trainer of the daemon's host notices
+
+The link is a process between two TUN devices, `link/slow_link.c`, each in a network namespace of its own. `cc` compiles
+it. Prints one JSON object a measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import zmq
+
+HERE: Final = Path(__file__).resolve().parent
+NEAR, FAR, PORT = "10.77.0.1", "10.77.0.2", 5555
+CREDIT: Final = 64
+ROWS, SIZE = 32, 128
+BATCH_BYTES: Final = ROWS * SIZE * SIZE * 3
+BUFFERS: Final = "4096 131072 67108864"  # the kernel's usual 4 MiB to send is less than is under way at 100 ms
+STOP_S: Final = 30.0
+
+
+class Link:
+    """Two namespaces, `near` and `far`, and the process between them."""
+
+    def __init__(self, folder: Path, *, bits_per_s: float, delay_ms: float, loss: float) -> None:
+        self.near, self.far = (f"sd{os.getpid()}{side}" for side in "nf")
+        self._program = folder / "slow_link"
+        self._arguments = [str(bits_per_s), str(delay_ms), str(loss), "100"]
+        subprocess.run([_find_program("cc"), "-O2", "-o", self._program, HERE / "link" / "slow_link.c"], check=True)
+
+    def __enter__(self) -> Self:
+        ends = {self.near: (f"{self.near}0", NEAR), self.far: (f"{self.far}0", FAR)}
+        devices = [device for device, _ in ends.values()]
+        self._process = subprocess.Popen(
+            [self._program, *devices, *self._arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        if self._process.stdout is not None:
+            self._process.stdout.readline()  # it is up
+        for name, (device, address) in ends.items():
+            peer = FAR if address == NEAR else NEAR
+            _ip("netns", "add", name)
+            _ip("link", "set", device, "netns", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+            _ip("-n", name, "addr", "add", address, "peer", peer, "dev", device)
+            _ip("-n", name, "link", "set", device, "mtu", "1500", "txqueuelen", "20000", "up")
+            for key in ("tcp_rmem", "tcp_wmem"):
+                write = f"echo {BUFFERS} > /proc/sys/net/ipv4/{key}"
+                subprocess.run([_find_program("ip"), "netns", "exec", name, "sh", "-c", write], check=True)
+        return self
+
+    def set_loss(self, percent: float) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(f"{percent}\n".encode())
+            self._process.stdin.flush()
+
+    def start(self, name: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a program in a namespace."""
+        return subprocess.Popen([_find_program("ip"), "netns", "exec", name, *words], **options)
+
+    def start_role(self, name: str, role: str, *words: str) -> subprocess.Popen[bytes]:
+        """Starts this program in a namespace, as a part of a measurement."""
+        return self.start(name, sys.executable, __file__, role, *words, stdout=subprocess.PIPE)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for name in (self.near, self.far):
+            _ip("netns", "delete", name)
+
+
+def _find_program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise SystemExit(f"this measurement needs the program {name}")
+    return path
+
+
+def _ip(*words: str) -> None:
+    subprocess.run([_find_program("ip"), *words], check=True)
+
+
+# --- the daemon
+
+
+@contextlib.contextmanager
+def run_daemon(link: Link, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a daemon in the near namespace, whose stream lies in memory: batches of 1.5 MB, cheap to produce."""
+    for name in ("daemon", "me"):
+        subprocess.run([sys.executable, "-m", "streamd.cli.main", "keygen", folder / name], check=True, stdout=2)
+    (folder / "clients").mkdir()
+    (folder / "me" / "me.key").rename(folder / "clients" / "me.key")
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, SIZE, SIZE, 3), np.uint8)
+    np.save(folder / "images.npy", pixels)
+    config = {
+        "listen": [f"ipc://{folder}/s", f"tcp://{NEAR}:{PORT}"],
+        "curve": {"secret": str(folder / "daemon" / "daemon.key_secret"), "clients": str(folder / "clients")},
+        "workers": 1,
+        "streams": {
+            "train": {
+                "source": {"kind": "npy", "path": str(folder / "images.npy")},
+                "image": {"size": "stored"},
+                "labels": {},
+                "batch_size": ROWS,
+            }
+        },
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(folder / "config.yaml")]
+    environment = {**os.environ, "STATE_DIRECTORY": str(folder / "state")}
+    with (folder / "log").open("wb") as log:
+        daemon = link.start(link.near, *command, stderr=log, env=environment)
+        try:
+            while b"daemon.ready" not in (folder / "log").read_bytes():
+                if daemon.poll() is not None:
+                    raise SystemExit((folder / "log").read_text())
+                time.sleep(0.1)  # the daemon says when it is ready
+            yield daemon
+        finally:
+            daemon.terminate()
+            daemon.wait(STOP_S)
+
+
+def read_stream(endpoint: str, folder: str, seconds: float) -> dict[str, Any]:
+    """Reads a stream, and returns its rate in MB/s, the time of each batch, and its receipts."""
+    import streamd  # noqa: PLC0415 - not in the roles without it
+
+    curve = {"secret": f"{folder}/me/me.key_secret", "server": f"{folder}/daemon/daemon.key"}
+    keys = curve if endpoint.startswith("tcp://") else None
+    arrived: list[float] = []
+    with (
+        streamd.connect(endpoint, curve=keys, timeout=60) as client,
+        client.subscribe("train", prefetch=CREDIT if keys else None) as stream,
+    ):
+        for batch in stream:
+            batch.images[0, 0, 0, 0].item()
+            arrived.append(time.monotonic())
+            if arrived[-1] - arrived[0] > seconds:
+                break
+        oks = [receipt.ok for receipt in stream.receipts]
+    pauses = [late - soon for soon, late in pairwise(arrived)]
+    return {
+        "mb_per_s": _rate(arrived),
+        "receipts": len(oks),
+        "all_ok": all(oks),
+        "longest_pause_s": round(max(pauses), 2),
+        "arrived": [round(each - arrived[0], 3) for each in arrived],
+    }
+
+
+def _rate(arrived: list[float]) -> float:
+    """Returns MB/s, without the first fifth of the time, in which TCP looks for the link's rate."""
+    begin = arrived[0] + (arrived[-1] - arrived[0]) / 5
+    late = [each for each in arrived if each >= begin]
+    return round((len(late) - 1) * BATCH_BYTES / (late[-1] - late[0]) / 1e6, 1)
+
+
+# --- ROUTER and DEALER alone
+
+
+def send_plainly(server: str, seconds: float) -> None:
+    """Sends batches to one DEALER with the same credit, encryption and congestion control, and does nothing else."""
+    import socket  # noqa: PLC0415 - in this role alone
+
+    public, secret = json.loads(server)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+    listener.bind((NEAR, PORT + 1))
+    listener.listen()
+    router = zmq.Context().socket(zmq.ROUTER)
+    router.setsockopt(zmq.LINGER, 0)
+    router.setsockopt(zmq.CURVE_SERVER, 1)
+    router.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
+    router.setsockopt(zmq.USE_FD, listener.detach())
+    router.bind(f"tcp://{NEAR}:{PORT + 1}")
+    pixels = np.random.default_rng(0).integers(0, 256, BATCH_BYTES, np.uint8)
+    end_s = time.monotonic() + seconds + STOP_S
+    del public
+    while time.monotonic() < end_s:
+        if router.poll(1000):
+            identity, granted = router.recv_multipart()
+            for _ in range(int(granted)):
+                router.send(identity, zmq.SNDMORE)
+                router.send(pixels.data, copy=False)
+
+
+def receive_plainly(server: str, seconds: float) -> dict[str, Any]:
+    """Receives batches from `send_plainly`, and returns the rate in MB/s."""
+    public, _ = json.loads(server)
+    dealer = zmq.Context().socket(zmq.DEALER)
+    mine = zmq.curve_keypair()
+    for option, value in (
+        (zmq.LINGER, 0),
+        (zmq.RCVHWM, 0),
+        (zmq.CURVE_SERVERKEY, public.encode()),
+        (zmq.CURVE_PUBLICKEY, mine[0]),
+        (zmq.CURVE_SECRETKEY, mine[1]),
+    ):
+        dealer.setsockopt(option, value)
+    dealer.connect(f"tcp://{NEAR}:{PORT + 1}")
+    dealer.send(str(CREDIT).encode())
+    arrived: list[float] = []
+    while not arrived or arrived[-1] - arrived[0] < seconds:
+        if not dealer.poll(60_000):
+            break
+        dealer.recv(copy=False)
+        arrived.append(time.monotonic())
+        if len(arrived) % (CREDIT // 4) == 0:
+            dealer.send(str(CREDIT // 4).encode())
+    return {"mb_per_s": _rate(arrived)}
+
+
+# --- measurements
+
+
+def measure_rate(link: Link, folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    """The gate beside ROUTER and DEALER alone, in turn."""
+    gate, plain = [], []
+    for _ in range(rounds):
+        gate.append(_finish(link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(seconds))))
+        keys = json.dumps([each.decode() for each in zmq.curve_keypair()])
+        sender = link.start_role(link.near, "--send", keys, "", str(seconds))
+        plain.append(_finish(link.start_role(link.far, "--receive", keys, "", str(seconds))))
+        sender.kill()
+        sender.wait()
+    ratios = [mine["mb_per_s"] / theirs["mb_per_s"] for mine, theirs in zip(gate, plain, strict=True)]
+    return {
+        "gate_mb_per_s": [each["mb_per_s"] for each in gate],
+        "plain_mb_per_s": [each["mb_per_s"] for each in plain],
+        "ratio": round(statistics.median(ratios), 3),
+        "all_ok": all(each["all_ok"] for each in gate),
+    }
+
+
+def measure_loss(link: Link, folder: Path, seconds: float) -> dict[str, Any]:
+    """The rate with loss, as the median of the seconds' rates."""
+    read = _finish(link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(seconds)))
+    counts = np.bincount(np.array(read.pop("arrived")).astype(int))[:-1] * BATCH_BYTES / 1e6
+    return {**read, "median_second_mb_per_s": round(float(np.median(counts)), 1)}
+
+
+def measure_cut(link: Link, folder: Path, cut_s: float) -> dict[str, Any]:
+    """The longest pause of a trainer whose link is cut for a while."""
+    reader = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(cut_s + 60))
+    time.sleep(20)  # the trainer reads
+    link.set_loss(100)
+    time.sleep(cut_s)  # the cut
+    link.set_loss(0)
+    read = _finish(reader)
+    del read["arrived"]
+    return {**read, "cut_s": cut_s}
+
+
+def measure_kill(link: Link, folder: Path, daemon: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+    """The rates of a trainer of the daemon's host before and after the gate of a remote one is killed."""
+    local = link.start_role(link.near, "--read", f"ipc://{folder}/s", str(folder), str(seconds))
+    remote = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(seconds))
+    time.sleep(seconds / 2)  # both read
+    for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
+        if b"\0network\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    near, far = _finish(local), _finish(remote)
+    arrived = np.array(near.pop("arrived"))
+    far.pop("arrived")
+    half = float(arrived[-1]) / 2
+    before = int(((arrived > half - seconds / 4) & (arrived < half)).sum())
+    after = int(((arrived > half) & (arrived < half + seconds / 4)).sum())
+    return {"local_after_before": round(after / before, 3), "local": near, "remote": far}
+
+
+def _finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    said, _ = process.communicate()
+    read: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return read
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["rate", "loss", "cut", "kill"])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mbit", type=float, default=1000.0)
+    parser.add_argument("--rtt-ms", type=float, default=100.0)
+    chosen = parser.parse_args()
+    loss = 5.0 if chosen.what == "loss" else 0.0
+    with tempfile.TemporaryDirectory(prefix="sd") as name:
+        folder = Path(name)
+        with (
+            Link(folder, bits_per_s=chosen.mbit * 1e6, delay_ms=chosen.rtt_ms / 2, loss=loss) as link,
+            run_daemon(link, folder) as daemon,
+        ):
+            match chosen.what:
+                case "rate":
+                    result = measure_rate(link, folder, chosen.rounds, chosen.seconds)
+                case "loss":
+                    result = measure_loss(link, folder, chosen.seconds)
+                case "cut":
+                    result = measure_cut(link, folder, 45.0)
+                case _:
+                    result = measure_kill(link, folder, daemon, chosen.seconds)
+            print((folder / "log").read_text(), file=sys.stderr)
+    print(json.dumps({"what": chosen.what, **result}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--read":
+        print(json.dumps(read_stream(sys.argv[2], sys.argv[3], float(sys.argv[4]))))
+    elif sys.argv[1] == "--send":
+        send_plainly(sys.argv[2], float(sys.argv[4]))
+    elif sys.argv[1] == "--receive":
+        print(json.dumps(receive_plainly(sys.argv[2], float(sys.argv[4]))))
+    else:
+        main()

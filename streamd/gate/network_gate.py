@@ -1,0 +1,193 @@
+"""The gate of one tcp:// address: lets in clients on other hosts by their keys, and sends them pixels.
+
+To the daemon each key is a user of its own, with a user's shares of sessions, memory and time. What such a client makes
+libzmq do, or makes this process keep, ends this gate: all clients of this address connect again, and go on where they
+were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from streamd.errors import ConfigError, ProtocolError
+from streamd.gate.authenticator import Authenticator
+from streamd.gate.client_keys import ClientKeys
+from streamd.gate.network_router import NetworkRouter, Peer, open_network_socket
+from streamd.gate.pixel_relay import PixelRelay
+from streamd.gate.rights import find_refusal, limit_answer
+from streamd.gate.user_gate import LinkLogHandler
+from streamd.ipc.frames import (
+    EMPTY_HEADER,
+    FrameHeader,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
+from streamd.ipc.key_files import compute_key_user, read_key_pair
+from streamd.ipc.messages import (
+    ClientMessage,
+    Goodbye,
+    Ping,
+    Progress,
+    ReceiptSeen,
+    Stats,
+    StatusNow,
+    Streams,
+    Subscribe,
+)
+from streamd.ipc.record_link import KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
+from streamd.limits import KEYS_CHECK_S
+
+_LOG: Final = logging.getLogger("streamd.gate")
+
+
+class NetworkGate:
+    """Serves the clients of one address. Lives on the event loop.
+
+    `keep_log_handler` gets the handler that sends this process's warnings to the daemon.
+    """
+
+    def __init__(self, keep_log_handler: Callable[[logging.Handler], None]) -> None:
+        self._keep_log_handler = keep_log_handler
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._link: RecordLink | None = None
+        self._router: NetworkRouter | None = None
+        self._relay: PixelRelay | None = None
+        self._keys: ClientKeys | None = None
+        self._authenticator: Authenticator | None = None
+        self._ended = asyncio.Event()
+        self._applied_generation = 0  # of the keys, to which the open connections conform
+        self._failure: BaseException | None = None
+
+    async def run(self, end: socket.socket) -> None:
+        """Serves until the daemon's end of the link closes. Raises the error of a callback that failed."""
+        asyncio.get_running_loop().set_exception_handler(self._end_on_error)
+        self._link = await RecordLink.open(
+            end, LinkCallbacks(self._handle_record, self._ended.set, on_full=self._on_link_full)
+        )
+        self._keep_log_handler(LinkLogHandler(self._link))
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end_on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # A gate whose callback has failed, perhaps the one that decides about keys, serves nobody any more.
+        del loop
+        self._failure = self._failure or context.get("exception") or RuntimeError(str(context.get("message")))
+        self._ended.set()
+
+    def _on_link_full(self, is_full: bool) -> None:
+        if self._router is not None:
+            self._router.set_paused(is_full)
+
+    def _handle_record(self, kind: RecordKind, body: bytes) -> None:
+        if kind is RecordKind.SETTINGS:
+            self._start_serving(json.loads(body))
+        elif kind is RecordKind.FRAME:
+            self._handle_daemon_frame(*split_client_frame(body))
+
+    def _start_serving(self, settings: dict[str, Any]) -> None:
+        assert self._link is not None  # noqa: S101 - a record came over it
+        try:
+            pair = read_key_pair(Path(settings["secret"]), "curve.secret")
+            keys = self._keys = ClientKeys(Path(settings["clients"]))
+            keys.reload()
+            listener, has_bbr = open_network_socket(settings["host"], settings["port"])
+        except (ConfigError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._link.send_record(RecordKind.FAILED, json.dumps(reason or str(error)).encode())
+            return
+        port = listener.getsockname()[1]
+        self._authenticator = Authenticator(self._context, keys)
+        router = self._router = NetworkRouter(self._context, keys, self._handle_client_frame, self._on_peer_lost)
+        self._relay = PixelRelay(settings["descriptors"], self._send_to_client, self._send_to_daemon)
+        router.start_listening(listener, pair)
+        self._check_keys()
+        self._link.send_record(RecordKind.READY, json.dumps({"port": port, "has_bbr": has_bbr}).encode())
+
+    def _check_keys(self) -> None:
+        """Looks for changed keys, and closes the connections of removed ones. Called every KEYS_CHECK_S."""
+        # The kernel reports no changes that another host makes to a folder on a network file system.
+        if self._keys is not None and self._router is not None:
+            self._keys.reload()
+            if self._keys.generation != self._applied_generation:
+                self._applied_generation = self._keys.generation
+                self._router.close_revoked()
+        asyncio.get_running_loop().call_later(KEYS_CHECK_S, self._check_keys)
+
+    # --- from clients
+
+    def _send_to_daemon(self, identity: bytes, frame: bytes) -> None:
+        if self._link is not None:
+            self._link.send_frame(identity, frame)
+
+    def _send_to_client(self, identity: bytes, frame: bytes, pixels: memoryview | None) -> bool:
+        return self._router is not None and self._router.send_frame(identity[KEY_USER.size :], frame, pixels)
+
+    def _handle_client_frame(self, peer: Peer, data: bytes) -> None:
+        try:
+            header, message = decode_client_frame(data)
+        except ProtocolError:  # the daemon counts it, and answers a client of another version
+            self._send_to_daemon(_identify(peer), data)
+            return
+        refusal = find_refusal(peer.key, message)
+        if refusal is not None and self._router is not None:
+            self._router.send_frame(peer.identity, encode_frame(EMPTY_HEADER, refusal))
+            return
+        self._pass_message(peer, data, header, message)
+
+    def _pass_message(self, peer: Peer, data: bytes, header: FrameHeader, message: ClientMessage) -> None:
+        assert self._relay is not None and self._router is not None  # noqa: S101, PT018 - set before any client is let in
+        match message:
+            case Subscribe():
+                self._end_earlier_sessions(peer, message)
+                self._relay.subscribe(_identify(peer), header, message)
+            case Progress() | ReceiptSeen() | Goodbye() | Ping():
+                self._relay.pass_report(_identify(peer), data, message)
+            case _:
+                self._send_to_daemon(_identify(peer), data)
+
+    def _end_earlier_sessions(self, peer: Peer, message: Subscribe) -> None:
+        """Ends the sessions that a trainer had on a connection which it has given up, before the kernel does so."""
+        assert self._relay is not None and self._router is not None  # noqa: S101, PT018 - as above
+        for key in message.earlier:
+            identity = self._relay.find_session(key)
+            other = self._router.find_peer(identity[KEY_USER.size :]) if identity is not None else None
+            if other is not None and other is not peer and other.key.public == peer.key.public:
+                self._router.hang_up(other)
+
+    def _on_peer_lost(self, peer: Peer) -> None:
+        if self._relay is not None:
+            self._relay.end_session(_identify(peer))
+
+    # --- from the daemon
+
+    def _handle_daemon_frame(self, identity: bytes, data: bytes) -> None:
+        peer = self._router.find_peer(identity[KEY_USER.size :]) if self._router is not None else None
+        if peer is None or self._relay is None:
+            return
+        for record in split_records(data):
+            header, message = decode_daemon_frame(record)
+            passed = record
+            if isinstance(message, Streams | Stats | StatusNow) and peer.key.streams is not None:
+                passed = encode_frame(header, limit_answer(peer.key, message))
+            self._relay.handle_daemon_record(identity, passed, header, message)
+
+
+def _identify(peer: Peer) -> bytes:
+    """Returns what a client is called on the link: the number of its key, which is its user, and its routing id."""
+    return KEY_USER.pack(compute_key_user(peer.key.public)) + peer.identity
+
+
+async def run_network_gate(end: socket.socket, keep_log_handler: Callable[[logging.Handler], None]) -> None:
+    """Runs the gate of one address until the daemon ends."""
+    await NetworkGate(keep_log_handler).run(end)

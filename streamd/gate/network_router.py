@@ -1,0 +1,229 @@
+"""The ROUTER socket of a gate for other hosts: encrypted, with the connections and the keys behind them.
+
+libzmq says which descriptor a message came from, and when that descriptor's connection ended. So a connection that is
+lost is known at once, also if nothing is sent to it, and that of a removed key can be closed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from streamd.core.leaky_bucket import LeakyBucket
+from streamd.gate.authenticator import DOMAIN
+from streamd.gate.client_keys import ClientKeys
+from streamd.gate.socket_reader import SocketReader, has_input
+from streamd.ipc.key_files import ClientKey, KeyPair
+from streamd.limits import (
+    HANDSHAKE_MS,
+    KEEPALIVE_S,
+    MAX_CLIENT_FRAME_BYTES,
+    REMOTE_BACKLOG,
+    REMOTE_FRAMES_A_S,
+    REMOTE_FRAMES_BURST,
+    REMOTE_QUEUE,
+    ROUTER_QUEUE,
+    SILENT_LINK_MS,
+)
+
+_NO_WAIT: Final = int(zmq.DONTWAIT)
+_NO_WAIT_MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
+_ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+_ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+_MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
+_CONGESTION: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_BBR: Final = b"bbr"
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A client with a connection: its routing id, its key, and the descriptor of the connection."""
+
+    identity: bytes
+    key: ClientKey
+    descriptor: int
+    frames: LeakyBucket = field(default_factory=lambda: LeakyBucket(REMOTE_FRAMES_A_S))
+    is_lost: bool = False
+
+
+def open_network_socket(host: str, port: int) -> tuple[socket.socket, bool]:
+    """Returns a listening socket, and whether its connections use BBR, which they inherit. Raises OSError.
+
+    With the kernel's usual congestion control, a link that loses packets carries next to nothing.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        has_bbr = True
+        try:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _BBR)
+        except OSError:
+            has_bbr = False
+        listener.bind(address)
+        listener.listen(REMOTE_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, has_bbr
+
+
+class NetworkRouter:
+    """Receives and sends the frames of clients on other hosts. Lives on the event loop.
+
+    `handle_frame(peer, frame)` gets each frame; `on_lost(peer)` is called when the connection of a peer that has sent a
+    frame is gone.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        keys: ClientKeys,
+        handle_frame: Callable[[Peer, bytes], None],
+        on_lost: Callable[[Peer], None],
+    ) -> None:
+        self._keys = keys
+        self._handle_frame = handle_frame
+        self._on_lost = on_lost
+        self._socket = context.socket(zmq.ROUTER)
+        self._peers: dict[bytes, Peer] = {}
+        self._open: dict[int, set[bytes]] = {}  # by descriptor: the routing ids of the connection that it is now
+        self._reader: SocketReader | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+
+    def start_listening(self, listener: socket.socket, pair: KeyPair) -> None:
+        """Serves the connections to a listening socket, which libzmq closes. Raises OSError, also for ZeroMQ's."""
+        router = self._socket
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, ROUTER_QUEUE),
+            (zmq.RCVHWM, REMOTE_QUEUE),
+            (zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.CURVE_SERVER, 1),
+            (zmq.ZAP_ENFORCE_DOMAIN, 1),
+            (zmq.TCP_KEEPALIVE, 1),
+            (zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S),
+            (zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S),
+            (zmq.TCP_MAXRT, SILENT_LINK_MS),
+            (zmq.IPV6, listener.family == socket.AF_INET6),
+        ):
+            router.setsockopt(option, value)
+        router.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        router.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+        host, port = listener.getsockname()[:2]
+        try:
+            self._monitor = router.get_monitor_socket(_ACCEPTED | _ENDED)
+            router.setsockopt(zmq.USE_FD, listener.detach())
+            router.bind(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, error.strerror) from error
+        SocketReader(self._monitor, self._read_events)
+        self._reader = SocketReader(router, self._receive_frame)
+
+    @property
+    def peer_count(self) -> int:
+        return len(self._peers)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Reads no more frames, or reads again."""
+        if self._reader is not None:
+            self._reader.set_paused(is_paused)
+
+    def send_frame(self, identity: bytes, frame: bytes, pixels: memoryview | None = None) -> bool:
+        """Sends to one client, and never waits. False when the client is gone or does not read."""
+        try:
+            self._socket.send(identity, _NO_WAIT_MORE)
+            if pixels is None:
+                self._socket.send(frame, _NO_WAIT)
+            else:
+                self._socket.send(frame, _NO_WAIT_MORE)
+                self._socket.send(pixels, _NO_WAIT, copy=False)
+        except zmq.ZMQError:
+            return False
+        finally:
+            if self._reader is not None:
+                self._reader.schedule()
+        return True
+
+    def find_peer(self, identity: bytes) -> Peer | None:
+        return self._peers.get(identity)
+
+    def close_revoked(self) -> None:
+        """Closes the connections whose keys may not connect any more, and gives the others their present rights."""
+        for peer in list(self._peers.values()):
+            key = self._keys.find(peer.key.public)
+            if key is None:
+                self.hang_up(peer)
+            else:
+                peer.key = key
+
+    def hang_up(self, peer: Peer) -> None:
+        """Closes a client's connection."""
+        with suppress(OSError):  # it is gone already
+            connection = socket.socket(fileno=os.dup(peer.descriptor))
+            with connection:
+                connection.shutdown(socket.SHUT_RDWR)
+        self._lose(peer)
+
+    def _read_events(self) -> None:
+        """Handles one report of libzmq: a connection was accepted, or has ended."""
+        assert self._monitor is not None  # noqa: S101 - only its own reader calls this
+        event, _ = self._monitor.recv_multipart(_NO_WAIT)
+        number, descriptor = _MONITOR_EVENT.unpack_from(event)
+        identities = self._open.pop(descriptor, set())
+        if number == _ACCEPTED:
+            self._open[descriptor] = set()
+        for identity in identities:
+            self._lose(self._peers[identity])
+
+    def _lose(self, peer: Peer) -> None:
+        if not peer.is_lost:
+            peer.is_lost = True
+            self._peers.pop(peer.identity, None)
+            self._open.get(peer.descriptor, set()).discard(peer.identity)
+            self._on_lost(peer)
+
+    def _receive_frame(self) -> None:
+        identity, frame = self._socket.recv(_NO_WAIT), self._socket.recv(_NO_WAIT, copy=False)
+        data = frame.bytes
+        if frame.more:
+            self._socket.recv_multipart(_NO_WAIT)
+            data = b""
+        peer = self._peers.get(identity) or self._add_peer(identity, frame)
+        if peer is None:
+            return
+        now_s = time.monotonic()
+        peer.frames.add(1.0, now_s)
+        if peer.frames.compute_level(now_s) > REMOTE_FRAMES_BURST:
+            self.hang_up(peer)
+            return
+        self._handle_frame(peer, data)
+
+    def _add_peer(self, identity: bytes, frame: zmq.Frame) -> Peer | None:
+        """Returns the client that a first frame came from; None if it is gone, or its key was removed meanwhile."""
+        # The end of an earlier connection with this descriptor was reported before the frame was, so reading all
+        # reports first leaves the connection that the frame came from, or none.
+        while self._monitor is not None and has_input(self._monitor):
+            self._read_events()
+        key, descriptor = self._keys.find(str(frame.get("User-Id"))), int(frame.get(zmq.SRCFD))
+        if key is None or descriptor not in self._open:
+            return None
+        peer = self._peers[identity] = Peer(identity, key, descriptor)
+        self._open[descriptor].add(identity)
+        return peer
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.disable_monitor()
+        self._socket.close(0)

@@ -1,0 +1,61 @@
+"""The daemon's side of gates for other hosts: their keys, and what happens when one cannot be started."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.remote_daemon import RemoteKeys
+
+from streamd.daemon.gate_keeper import GateListener
+from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
+from streamd.errors import ConfigError
+from streamd.ipc.router import FrameSender
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> NetworkKeys:
+    config = RemoteKeys(tmp_path / "keys").config
+    return find_network_keys(Path(config["secret"]), Path(config["clients"]))
+
+
+def test_the_secret_is_by_default_the_credential(keys: NetworkKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    credential = keys.secret.with_name("streamd.key_secret")
+    keys.secret.rename(credential)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credential.parent))
+    assert find_network_keys(None, keys.clients) == NetworkKeys(credential, keys.clients)
+
+
+def test_without_a_secret_the_remedy_names_the_credential(keys: NetworkKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    with pytest.raises(ConfigError, match=r"curve.secret: is missing.*LoadCredential=streamd.key_secret:FILE"):
+        find_network_keys(None, keys.clients)
+
+
+def test_a_missing_folder_of_clients_is_named(keys: NetworkKeys, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"curve.clients: cannot read .*; make a folder"):
+        find_network_keys(keys.secret, tmp_path / "none")
+
+
+class Listener:
+    """A daemon that no client has."""
+
+    def on_gate_ended(self, prefix: bytes) -> None: ...
+
+    def charge_user(self, user: int, took_s: float) -> float:
+        del user, took_s
+        return 0.0
+
+
+@pytest.mark.long
+async def test_an_address_in_use_is_a_mistake_in_the_configuration(keys: NetworkKeys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        keeper = NetworkGateKeeper(cast("FrameSender", None), [address], keys, "/nowhere")
+        async with asyncio.TaskGroup() as group:
+            with pytest.raises(ConfigError, match=f"cannot serve {address}: Address already in use"):
+                await keeper.start(cast("GateListener", Listener()), group.create_task)
+    assert keeper.list_pids() == []
