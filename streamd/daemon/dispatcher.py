@@ -16,7 +16,7 @@ from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.loop_shares import LoopShares
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
@@ -93,7 +93,7 @@ class Dispatcher:
         streams: dict[str, ServedStream],
         *,
         scheduler: Scheduler,
-        engine: LocalEngine,
+        engine: BatchEngine,
         slots: SlotStore,
         router: FrameSender,
         stats: Numbers,

@@ -24,10 +24,12 @@ from streamd.ipc.worker_messages import (
     StreamReady,
     StreamRemark,
     TaskDone,
+    TransformFault,
     TransformPlace,
     UnfilledRow,
     UnmapSlots,
     WorkerCommand,
+    WorkerDied,
     WorkerReport,
     decode_command,
     decode_report,
@@ -68,6 +70,8 @@ REPORTS: Final[list[WorkerReport]] = [
     TaskDone(9, 1, 2, 3, (UnfilledRow(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
     StreamOpenFailed(3, "the folder is gone"),
     StreamRemark(2**31, "the cache is fül"),
+    WorkerDied("killed by SIGSEGV", (7, 2**62), 7, 31, "crashes its decoder: SIGSEGV"),
+    WorkerDied("out of memory", transform_fault=TransformFault(2, "ends its process", is_certain=False)),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
 BOTH: Final[list[Callable[[bytes], Any]]] = [decode_command, decode_report]
