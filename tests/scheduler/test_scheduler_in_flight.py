@@ -111,3 +111,22 @@ def test_the_last_batch_of_a_removed_stream_is_no_longer_counted() -> None:
 
     assert len(work) == 0
     assert work.is_full
+
+
+def test_workers_that_join_get_tasks_and_those_of_workers_that_left_are_not_given_again() -> None:
+    work = load()
+    assert filled(work, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
+
+    work.change_limits(SchedulerLimits(1024 * MIB, 2 * WORKERS))
+    assert filled(work, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
+
+    work.change_limits(SchedulerLimits(1024 * MIB, 1))
+    assert not work.has_worker_capacity("train")
+    assert work.is_full
+
+
+def test_a_worker_behind_a_network_gets_as_many_tasks_as_it_needs_whatever_they_cost() -> None:
+    work = load()
+    work.change_limits(SchedulerLimits(1024 * MIB, WORKERS, tasks_ahead=MAX_TASKS_AHEAD))
+    produce(work, SHAPE, DEAR_S)
+    assert filled(work, SHAPE) == WORKERS * MAX_TASKS_AHEAD
