@@ -304,8 +304,6 @@ def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
         yield "listen", "more than one endpoint is", "name one"
     if config.curve is not None:
         yield "curve", "CURVE keys are", "leave curve out"
-    if config.engine.kind != "local":
-        yield "engine", f"kind {config.engine.kind} is", "use local"
     if not is_encodable(str(config.base_folder)):  # the listing process and the workers receive the path in UTF-8
         yield (
             "streams",

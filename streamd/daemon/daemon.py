@@ -26,8 +26,8 @@ from streamd.core.text import format_count
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
+from streamd.daemon.engine.bridge_link import hire_workers
 from streamd.daemon.engine.engine import BatchEngine
-from streamd.daemon.engine.worker_pool import hire_local_workers
 from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
@@ -158,7 +158,7 @@ class Daemon:
         self._manager.notify_starting("lists the samples")
         config = await self._wait_for_data_places(config)
         streams = await self._list_and_open_streams(config, list_again=self._rescan)
-        engine = BatchEngine(streams, self._slots, self._stats, hire_local_workers(config.worker_count))
+        engine = BatchEngine(streams, self._slots, self._stats, hire_workers(config))
         await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")

@@ -11,7 +11,7 @@ from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
-from streamd.core.status import DaemonStatus
+from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
@@ -49,6 +49,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
+from streamd.limits import NODE_TASKS_AHEAD
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -76,6 +77,7 @@ from streamd.scheduler.events import (
     StreamPaused,
     StreamResumed,
     TimePassed,
+    WorkersChanged,
 )
 from streamd.scheduler.scheduler import Scheduler
 
@@ -327,6 +329,11 @@ class Dispatcher:
 
     def on_worker_lost(self) -> None:
         self._status_builder.on_worker_died(time.monotonic())
+
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """Records the nodes, and has the scheduler count with their decode processes."""
+        self._status_builder.set_cluster(cluster)
+        self._handle_scheduler_events(WorkersChanged(max(1, cluster.workers), NODE_TASKS_AHEAD))
 
     def _handle_subscribe(self, identity: bytes, message: Subscribe, user: int) -> None:
         # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import StreamSpec, compute_identity
+from streamd.core.status import ClusterStatus
 from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
 
@@ -22,7 +23,7 @@ RowNumbers = npt.NDArray[np.uint16]
 _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
-_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK, _DIED = 1, 2, 3, 4, 5, 6, 7, 9, 10
+_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK, _DIED, _CLUSTER = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
 # Kind, whether it is a suspect, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
 _TASK_HEAD: Final = struct.Struct("<B?HIQQQIxxxxQ")
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
@@ -137,13 +138,15 @@ class StreamRemark:
 class UnfilledRow:
     """A row that could not be filled. `lasting` is False if another attempt may succeed, as after an I/O error.
 
-    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged.
+    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged. `one_host`: it is
+    what the file system of one host says, and another host may have the file.
     """
 
     sample_id: int
     reason: str
     lasting: bool
     away: bool = False
+    one_host: bool = False
 
 
 class TaskDone(msgspec.Struct, frozen=True):
@@ -192,13 +195,21 @@ class WorkerDied:
     transform_fault: TransformFault | None = None
 
 
-WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | WorkerDied
+@dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """The cluster behind this worker, as it is now."""
+
+    cluster: ClusterStatus
+
+
+WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | WorkerDied | ClusterChanged
 
 _open: Final = msgspec.msgpack.Decoder(OpenStream)
 _ready: Final = msgspec.msgpack.Decoder(StreamReady)
 _unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
 _remark: Final = msgspec.msgpack.Decoder(StreamRemark)
 _died: Final = msgspec.msgpack.Decoder(WorkerDied)
+_cluster: Final = msgspec.msgpack.Decoder(ClusterChanged)
 _done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[UnfilledRow, ...], str])
 
 
@@ -284,6 +295,8 @@ def encode_report(report: WorkerReport) -> bytes:
             return bytes([_REMARK]) + msgspec.msgpack.encode(report)
         case WorkerDied():
             return bytes([_DIED]) + msgspec.msgpack.encode(report)
+        case ClusterChanged():
+            return bytes([_CLUSTER]) + msgspec.msgpack.encode(report)
 
 
 def decode_report(data: bytes) -> WorkerReport:
@@ -300,6 +313,8 @@ def decode_report(data: bytes) -> WorkerReport:
                 return _remark.decode(data[1:])
             case 10:
                 return _died.decode(data[1:])
+            case 11:
+                return _cluster.decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:

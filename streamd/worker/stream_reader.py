@@ -223,7 +223,7 @@ class StreamReader:
             self._reopen_root()
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
-        return UnfilledRow(sample_id, reason, lasting=lasting)
+        return UnfilledRow(sample_id, reason, lasting=lasting, one_host=True)
 
     def _reopen_root(self) -> None:
         """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.

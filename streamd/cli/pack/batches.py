@@ -21,6 +21,7 @@ from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids, SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId
+from streamd.core.status import ClusterStatus
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_local_workers
@@ -138,6 +139,9 @@ class BatchDecoder:
 
     def on_worker_lost(self) -> None:
         """Does nothing: other workers do the tasks of a lost one."""
+
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """Is never called: packing is done on this host."""
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """Is never called, since `waits_for_data` is false: batches without their data fail."""

@@ -13,6 +13,7 @@ from streamd.core import log
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId
+from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
 from streamd.daemon.engine.absences import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, Task
@@ -23,6 +24,7 @@ from streamd.errors import ConfigError
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
+    ClusterChanged,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
@@ -54,6 +56,9 @@ class EngineListener(Protocol):
     def on_worker_lost(self) -> None:
         """A worker has died. Another starts in its place."""
 
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """The cluster that decodes has changed. Called only where there is one."""
+
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are missing, and these batches end unfilled. Called only if `waits_for_data`."""
 
@@ -82,6 +87,7 @@ class BatchEngine:
         self._idle_times = stats.find_stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
+        self._cluster: ClusterStatus | None = None
 
     @property
     def worker_pids(self) -> list[int]:
@@ -97,8 +103,10 @@ class BatchEngine:
         return self._missing_data.messages_by_stream.keys()
 
     def set_listener(self, listener: EngineListener) -> None:
-        """Sets the listener, and calls it at once for each stream whose data are missing."""
+        """Sets the listener, and calls it at once for the cluster and each stream whose data are missing."""
         self._listener = listener
+        if self._cluster is not None:
+            listener.on_cluster_changed(self._cluster)
         if listener.waits_for_data:
             for name, why in self._missing_data.messages_by_stream.items():
                 listener.on_data_missing(name, why, ())
@@ -220,8 +228,14 @@ class BatchEngine:
                 case StreamRemark(stream, text):
                     self._streams.log_worker_remark(stream, text)
                 case WorkerDied():
-                    self._pool.count_remote_death()
+                    # A process of a node. What it had besides the task that it was at comes back in further reports.
+                    if report.blamed_task or report.transform_fault is not None:
+                        self._pool.count_remote_death()
                     self._handle_worker_death(worker, report)
+                case ClusterChanged(cluster):
+                    self._cluster = cluster
+                    if self._listener is not None:
+                        self._listener.on_cluster_changed(cluster)
         self._report_filled_batches(worker)
         self._pool.assign_queued_tasks()
 
