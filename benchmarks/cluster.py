@@ -1,0 +1,177 @@
+"""Decoding on a Ray cluster beside decoding on this host: rate, processor time, and what each node would add.
+
+    python benchmarks/cluster.py [--rounds 5] [--epochs 4] [--data FOLDER] [--results FILE.json]
+
+Two simulated nodes of one processor each against two local workers, on photographs of 500 x 375, in turns within one
+run. Needs the extra `ray`. Exit status 1 when what was promised is missed, or when the two give other bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import make_data
+import processes
+import run
+from report import Bound, Report, Section, finish, tabulate_rounds
+
+HERE: Final = Path(__file__).resolve().parent
+NODES: Final = 2
+IMAGES: Final = 1_600
+OBJECT_STORE_BYTES: Final = 300 << 20
+START_S: Final = 60.0
+SETTLE_S: Final = 8.0  # Ray starts processes ahead, which take processor time that no batch causes
+BY_PROCESSOR: Final = 0.75
+BY_CLOCK: Final = 0.6
+# Where the time goes without any decoding, from the object path alone (docs/decisions.md): what one batch costs the
+# daemon's host, whatever the number of nodes is. It bounds the growth with nodes.
+BATCH_BYTES: Final = 1_576_960
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one engine took in one round: batches a second, processor milliseconds a batch, in all and on the host."""
+
+    rate: float
+    batch_ms: float
+    host_ms: float
+    digests: tuple[str, ...]
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it and its children have started."""
+    found = [pid]
+    for each in found:
+        found += processes.children(each)
+    return found
+
+
+@contextmanager
+def simulated_cluster() -> Iterator[str]:
+    """Starts a head without processors and NODES nodes of one; yields the head's address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - it takes a second, and an extra
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(NODES):
+            cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+@contextmanager
+def daemon(folder: Path, name: str, settings: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """Serves `settings`; yields the daemon's pid and its endpoint."""
+    endpoint, log = f"ipc://{folder}/{name}.sock", folder / f"{name}.log"
+    config = folder / f"{name}.yaml"
+    config.write_text(__import__("json").dumps(settings | {"listen": endpoint, "memory": "256MiB"}))
+    command = [sys.executable, "-P", "-m", "streamd.cli.main", "serve", "--config", str(config)]
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / name)}
+    with log.open("w") as output, subprocess.Popen(command, stderr=output, env=environment) as process:
+        try:
+            wanted, until_s = ("daemon.ready", time.monotonic() + START_S)
+            ready = NODES if "engine" in settings else 0
+            while wanted not in log.read_text() or log.read_text().count("node.serving") < ready:
+                if time.monotonic() > until_s or process.poll() is not None:
+                    raise SystemExit(f"{name} did not start:\n{log.read_text()}")
+                time.sleep(0.1)
+            yield process.pid, endpoint
+        finally:
+            process.terminate()
+
+
+def measure(endpoint: str, daemon_pid: int, own: int | None, epochs: int) -> Taken:
+    """Drains some epochs; `own` is the process whose children are the cluster's, None for the local engine."""
+    command = [sys.executable, "-P", "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
+    host = descendants(daemon_pid)
+    everybody = host + ([each for each in descendants(own) if each not in host and each != own] if own else [])
+    began_s, host_began_s, clock_began_s = processes.cpu_s(everybody), processes.cpu_s(host), time.monotonic()
+    found = run.run_json([*command, "--epochs", str(epochs), "--digest", "--json"])
+    took_s = time.monotonic() - clock_began_s
+    batches = epochs * (IMAGES // 32)
+    del took_s
+    return Taken(
+        found["samples_per_s"][0] / 32,
+        (processes.cpu_s(everybody) - began_s) / batches * 1e3,
+        (processes.cpu_s(host) - host_began_s) / batches * 1e3,
+        tuple(found["digest"]),
+    )
+
+
+def measure_rounds(data: Path, rounds: int, epochs: int) -> tuple[list[Taken], list[Taken]]:
+    """Measures both engines in turns; returns what the cluster took, and what the local engine took."""
+    stream = {"train": {"source": {"kind": "folder", "path": str(data)}, "image": {"size": [128, 128]}}}
+    with (
+        tempfile.TemporaryDirectory(prefix="sd") as short,
+        simulated_cluster() as address,
+        daemon(Path(short), "ray", {"engine": {"kind": "ray", "address": address}, "streams": stream}) as ray,
+        daemon(Path(short), "local", {"workers": NODES, "streams": stream}) as local,
+    ):
+        time.sleep(SETTLE_S)
+        measure(ray[1], ray[0], os.getpid(), 1)
+        measure(local[1], local[0], None, 1)
+        both = [
+            (measure(ray[1], ray[0], os.getpid(), epochs), measure(local[1], local[0], None, epochs))
+            for _ in range(rounds)
+        ]
+    return [each for each, _ in both], [each for _, each in both]
+
+
+def build_report(rays: Sequence[Taken], locals_: Sequence[Taken]) -> Report:
+    """The page: both engines in each round, and what their ratios promise."""
+    processor = [b.batch_ms / a.batch_ms for a, b in zip(rays, locals_, strict=True)]
+    clock = [a.rate / b.rate for a, b in zip(rays, locals_, strict=True)]
+    rows = [
+        ("cluster, batches/s", [each.rate for each in rays], ",.1f"),
+        ("local, batches/s", [each.rate for each in locals_], ",.1f"),
+        ("cluster, processor ms a batch", [each.batch_ms for each in rays], ",.1f"),
+        ("of it on the daemon's host", [each.host_ms for each in rays], ",.1f"),
+        ("local, processor ms a batch", [each.batch_ms for each in locals_], ",.1f"),
+        ("cluster / local, by processor time", processor, ".2f"),
+        ("cluster / local, by the clock", clock, ".2f"),
+    ]
+    bounds = (
+        Bound("By processor time", statistics.median(processor), "at least", BY_PROCESSOR),
+        Bound("By the clock", statistics.median(clock), "at least", BY_CLOCK),
+    )
+    text = f"{NODES} simulated nodes of one processor against {NODES} local workers, in turns, bytes equal in each."
+    return Report(
+        "Decoding on a Ray cluster",
+        "python benchmarks/cluster.py",
+        run.machine(),
+        text,
+        (Section("", tabulate_rounds(rows), bounds=bounds),),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--data", type=Path, default=make_data.DATA / "cluster")
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "cluster.json")
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        make_data.make(options.data, IMAGES, make_data.LARGE)
+    rays, locals_ = measure_rounds(options.data.resolve(), options.rounds, options.epochs)
+    if any(a.digests != b.digests for a, b in zip(rays, locals_, strict=True)):
+        sys.exit("the cluster gave other bytes than the local engine")
+    finish(build_report(rays, locals_), options.results)
+
+
+if __name__ == "__main__":
+    main()
