@@ -9,6 +9,7 @@ run. Needs the extra `ray`. Exit status 1 when what was promised is missed, or w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -34,9 +35,6 @@ START_S: Final = 60.0
 SETTLE_S: Final = 8.0  # Ray starts processes ahead, which take processor time that no batch causes
 BY_PROCESSOR: Final = 0.75
 BY_CLOCK: Final = 0.6
-# Where the time goes without any decoding, from the object path alone (docs/decisions.md): what one batch costs the
-# daemon's host, whatever the number of nodes is. It bounds the growth with nodes.
-BATCH_BYTES: Final = 1_576_960
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def simulated_cluster() -> Iterator[str]:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - it takes a second, and an extra
 
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster: Any = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(NODES):
             cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES)
@@ -78,7 +76,7 @@ def daemon(folder: Path, name: str, settings: dict[str, Any]) -> Iterator[tuple[
     """Serves `settings`; yields the daemon's pid and its endpoint."""
     endpoint, log = f"ipc://{folder}/{name}.sock", folder / f"{name}.log"
     config = folder / f"{name}.yaml"
-    config.write_text(__import__("json").dumps(settings | {"listen": endpoint, "memory": "256MiB"}))
+    config.write_text(json.dumps(settings | {"listen": endpoint, "memory": "256MiB"}))
     command = [sys.executable, "-P", "-m", "streamd.cli.main", "serve", "--config", str(config)]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / name)}
     with log.open("w") as output, subprocess.Popen(command, stderr=output, env=environment) as process:
@@ -99,11 +97,9 @@ def measure(endpoint: str, daemon_pid: int, own: int | None, epochs: int) -> Tak
     command = [sys.executable, "-P", "-m", "streamd.cli.main", "probe", "train", "--endpoint", endpoint]
     host = descendants(daemon_pid)
     everybody = host + ([each for each in descendants(own) if each not in host and each != own] if own else [])
-    began_s, host_began_s, clock_began_s = processes.cpu_s(everybody), processes.cpu_s(host), time.monotonic()
+    began_s, host_began_s = processes.cpu_s(everybody), processes.cpu_s(host)
     found = run.run_json([*command, "--epochs", str(epochs), "--digest", "--json"])
-    took_s = time.monotonic() - clock_began_s
     batches = epochs * (IMAGES // 32)
-    del took_s
     return Taken(
         found["samples_per_s"][0] / 32,
         (processes.cpu_s(everybody) - began_s) / batches * 1e3,

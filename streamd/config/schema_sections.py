@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
-    JsonValue,
     StrictBool,
     Tag,
     ValidationInfo,
@@ -270,7 +269,7 @@ class EngineConfig(ConfigModel):
     """For kind ray: further resources that each node's actor reserves, such as {decode: 1}."""
     placement: Literal["SPREAD", "PACK"] | None = None
     """For kind ray: which nodes decode if not all do: SPREAD takes the idlest, PACK the busiest."""
-    runtime_env: dict[str, JsonValue] | None = None
+    runtime_env: dict[str, Any] | None = None
     """For kind ray: the runtime environment of the actors, as Ray takes it."""
 
     @model_validator(mode="after")

@@ -200,9 +200,8 @@ class Dispatcher:
             case Subscribe():
                 self._handle_subscribe(identity, message, user)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                self._router.send_frame(
-                    identity, build_frame(FrameHeader(self._boot, 0, 0), self._encode_answer(message))
-                )
+                frame = build_frame(FrameHeader(self._boot, 0, 0), self._encode_answer(message))
+                self._router.send_frame(identity, frame)
 
     def _encode_answer(self, question: QueryMessage) -> bytes:
         """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
@@ -222,9 +221,8 @@ class Dispatcher:
         """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
         self._stats.add_count("wire", "stale")
         if not isinstance(message, Goodbye):
-            self._router.send_frame(
-                identity, build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
-            )
+            frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
+            self._router.send_frame(identity, frame)
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
@@ -236,15 +234,9 @@ class Dispatcher:
                     self._status_builder.on_epoch_timing_reported(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
-                note(
-                    "receipt.ok" if ok else "receipt.bad",
-                    text,
-                    stream=connection.stream.spec.name,
-                    session=connection.session,
-                    epoch=epoch,
-                    digest=digest,
-                )
-                self._stats.add_count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                event, name = "receipt.ok" if ok else "receipt.bad", connection.stream.spec.name
+                note(event, text, stream=name, session=connection.session, epoch=epoch, digest=digest)
+                self._stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
                     self._status_builder.epoch_tracker.confirm_epoch_received(
                         connection.session, epoch, timing, time.monotonic()

@@ -32,6 +32,7 @@ from streamd.ipc.worker_messages import (
     TaskDone,
     UnfilledRow,
     UnmapSlots,
+    WorkerDied,
     WorkerReport,
     decode_command,
     decode_report,
@@ -287,7 +288,13 @@ class Bridge:
         left = set(self._table.close_call(call, time.monotonic()))
         for record, rows in filled:
             report = decode_report(record)
-            number = report.number if isinstance(report, TaskDone) else report.tasks[0]  # type: ignore[union-attr]
+            match report:
+                case TaskDone(number):
+                    pass
+                case WorkerDied(tasks=(number,)):
+                    pass
+                case _:
+                    continue
             if number in left:
                 left.discard(number)
                 self._finish_task(number, report, rows, keeper)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,7 +84,8 @@ class Cluster:
         from ray._private import state  # noqa: PLC0415 - Ray has no public call for it
 
         try:
-            free = state.available_resources_per_node()
+            read_free: Callable[[], dict[str, dict[str, float]]] = state.available_resources_per_node
+            free = read_free()
             return [
                 ClusterNode(
                     each["NodeID"],

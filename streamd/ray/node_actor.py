@@ -75,7 +75,7 @@ class NodeActor:
 
     async def receive_manifest(self, key: str, data: npt.NDArray[np.uint8]) -> None:
         """Keeps a manifest under its key."""
-        await asyncio.to_thread(self._files.write_manifest, key, memoryview(data))
+        await asyncio.to_thread(self._files.write_manifest, key, data.data)
 
     async def open_stream(self, data: bytes) -> bytes:
         """Opens a stream whose manifest this node has, if its data are here; returns StreamReady or StreamOpenFailed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,13 +17,18 @@ from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import TransformPlace
 
 _PREFIX: Final = "streamd-node-"
+_LOCK: Final = "lock"
 
 
 class NodeFiles:
     """A folder for as long as the actor lives. Names are digests, so nothing from outside chooses a path."""
 
     def __init__(self) -> None:
+        # An actor that is killed leaves its folder; the lock in it goes with the process, so the next one removes it.
+        _remove_abandoned_folders()
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # of mode 0700
+        self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def find_manifest(self, key: str) -> Path | None:
         """Returns the manifest that was received under this key, if there is one."""
@@ -64,3 +71,22 @@ class NodeFiles:
     def close(self) -> None:
         """Removes the folder. Processes that have a manifest open keep it."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._release_lock()
+
+    def _release_lock(self) -> None:
+        os.close(self._lock)
+
+
+def _remove_abandoned_folders() -> None:
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # another user's, or just removed
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+        except BlockingIOError:  # its actor lives
+            pass
+        finally:
+            os.close(descriptor)

@@ -43,7 +43,7 @@ def write_rows(spec: StreamSpec, task: FillRows, rows: npt.NDArray[np.uint8], me
     source, target = compute_layout(spec, count), compute_layout(spec, task.batch_rows)
     if rows.size != source.size_bytes:
         raise ProtocolError(f"a result of {count} rows has {rows.size} bytes, but they take {source.size_bytes}")
-    view = memoryview(rows)
+    view = rows.data
     first = int(task.rows[0])
     is_run = bool((task.rows == np.arange(first, first + count, dtype=task.rows.dtype)).all())
     places = slice(first, first + count) if is_run else task.rows

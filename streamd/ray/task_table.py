@@ -71,6 +71,7 @@ class TaskTable:
 
     def add_node(self, name: str, workers: int) -> None:
         """Adds a node with so many decode processes. It gets no task before it has proven a stream."""
+        self.remove_node(name)  # an actor that took another's place has none of its tasks
         self._nodes[name] = _Node(workers)
 
     def remove_node(self, name: str) -> None:

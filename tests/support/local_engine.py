@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamd.core.counters import ProcessStats
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey
+from streamd.core.status import ClusterStatus
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_local_workers
@@ -61,6 +62,9 @@ class Rig:
 
     def on_worker_lost(self) -> None:
         """The engine counts them."""
+
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """There is none."""
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         self.missing.put_nowait((stream, reason, jobs))
