@@ -9,6 +9,8 @@ run. Needs the extra `ray`. Exit status 1 when what was promised is missed, or w
 from __future__ import annotations
 
 import argparse
+import heapq
+import itertools
 import json
 import os
 import statistics
@@ -25,7 +27,10 @@ from typing import Any, Final
 import make_data
 import processes
 import run
-from report import Bound, Report, Section, finish, tabulate_rounds
+from report import Bound, Report, Section, Table, finish, tabulate_rounds
+
+from streamd.limits import NODE_TASKS_AHEAD
+from streamd.ray.task_table import NodeCall, TaskTable
 
 HERE: Final = Path(__file__).resolve().parent
 NODES: Final = 2
@@ -35,6 +40,11 @@ START_S: Final = 60.0
 SETTLE_S: Final = 8.0  # Ray starts processes ahead, which take processor time that no batch causes
 BY_PROCESSOR: Final = 0.75
 BY_CLOCK: Final = 0.6
+MOST_NODES: Final = 4
+GROWTH_TEXT: Final = (
+    "Each node has one processor of its own; all hosts are alike, and the network is not the limit. A node spends what "
+    "a batch costs beyond local decoding, less what it costs the daemon's host, where a batch is copied into its slot."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +137,46 @@ def measure_rounds(data: Path, rounds: int, epochs: int) -> tuple[list[Taken], l
     return [each for each, _ in both], [each for _, each in both]
 
 
+def simulate_growth(nodes: int, decode_s: float, node_s: float, host_s: float, tasks: int = 2_000) -> float:
+    """Batches a second of so many nodes, by the real table of tasks.
+
+    A node decodes a batch in `decode_s` and spends `node_s` on sending it; the daemon's host spends `host_s` on each,
+    one after the other.
+    """
+    table, queue, now_s, host_free_s, done = TaskTable(), list[tuple[float, int, NodeCall]](), 0.0, 0.0, 0
+    free_s = dict.fromkeys((f"n{each}" for each in range(nodes)), 0.0)
+    for name in free_s:
+        table.add_node(name, 1)
+        table.add_stream(name, 0)
+    numbers = itertools.count()
+    for _ in range(NODE_TASKS_AHEAD * nodes):
+        table.add_task(next(numbers), 0)
+    while done < tasks:
+        while call := table.take_next_call(now_s):
+            free_s[call.node] = max(now_s, free_s[call.node]) + len(call.tasks) * (decode_s + node_s)
+            heapq.heappush(queue, (free_s[call.node], call.number, call))
+        ready_s, _, call = heapq.heappop(queue)
+        now_s = host_free_s = max(ready_s, host_free_s) + len(call.tasks) * host_s
+        for number in table.close_call(call, now_s):
+            table.take_out(number)
+            table.add_task(next(numbers), 0)
+            done += 1
+    return done / now_s
+
+
+def tabulate_growth(rays: Sequence[Taken], locals_: Sequence[Taken]) -> Table:
+    """What one to four nodes of one processor would give, on paper and by simulation with the measured costs."""
+    decode_s = statistics.median(each.batch_ms for each in locals_) / 1e3
+    cost_s = statistics.median(each.batch_ms for each in rays) / 1e3
+    host_s = statistics.median(each.host_ms for each in rays) / 1e3
+    node_s = max(0.0, cost_s - decode_s - host_s)
+    rows = []
+    for nodes in range(1, MOST_NODES + 1):
+        paper = min(nodes / (decode_s + node_s), 1 / host_s)
+        rows.append((str(nodes), f"{paper:,.0f}", f"{simulate_growth(nodes, decode_s, node_s, host_s):,.0f}"))
+    return Table(("nodes", "batches/s on paper", "simulated"), tuple(rows))
+
+
 def build_report(rays: Sequence[Taken], locals_: Sequence[Taken]) -> Report:
     """The page: both engines in each round, and what their ratios promise."""
     processor = [b.batch_ms / a.batch_ms for a, b in zip(rays, locals_, strict=True)]
@@ -150,7 +200,10 @@ def build_report(rays: Sequence[Taken], locals_: Sequence[Taken]) -> Report:
         "python benchmarks/cluster.py",
         run.machine(),
         text,
-        (Section("", tabulate_rounds(rows), bounds=bounds),),
+        (
+            Section("", tabulate_rounds(rows), bounds=bounds),
+            Section(GROWTH_TEXT, tabulate_growth(rays, locals_), "Growth with nodes"),
+        ),
     )
 
 
