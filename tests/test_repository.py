@@ -52,7 +52,6 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
     "streamd/ray/__main__.py": "tests/ray_/test_ray_cluster.py",
-    "streamd/ray/bridge.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/node_actor.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/offered_streams.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/reference_worker.py": "tests/ray_/test_ray_cluster.py",
