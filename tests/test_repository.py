@@ -40,7 +40,7 @@ PLAIN: Final = frozenset(
     }
 )
 
-LIBRARIES: Final = frozenset({"keras", "lmdb", "torch"})
+LIBRARIES: Final = frozenset({"keras", "lmdb", "torch", "ray"})
 
 # Modules that the tests of another module hold, which import them or what they belong to. The list may only shrink.
 HELD_ELSEWHERE: Final[dict[str, str]] = {
@@ -51,7 +51,6 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
-    "streamd/ray/__main__.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/node_actor.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/offered_streams.py": "tests/ray_/test_ray_cluster.py",
     "streamd/ray/reference_worker.py": "tests/ray_/test_ray_cluster.py",
