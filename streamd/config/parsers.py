@@ -11,7 +11,7 @@ from typing import Final
 from streamd.config.hints import suggest_boolean, suggest_fraction, suggest_whole_number
 from streamd.config.units import format_bytes, format_yaml_value, parse_bytes
 from streamd.errors import suggest_name
-from streamd.limits import MIB
+from streamd.limits import MAX_NODES, MIB
 
 HintBuilder = Callable[[object], str]  # returns the end of a message: `; did you mean 0.2?`, or empty
 
@@ -231,6 +231,14 @@ def parse_workers_setting(value: object) -> object:
         near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
         near = suggest_whole_number(value) or near
         raise _build_refusal(value, f"use auto or a whole number from 1 to {MAX_WORKERS}{near}")
+    return value
+
+
+def parse_node_count(value: object) -> object:
+    if value is not None and value != "auto" and (type(value) is not int or not 1 <= value <= MAX_NODES):
+        near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
+        near = suggest_whole_number(value) or near
+        raise _build_refusal(value, f"use auto or a whole number from 1 to {MAX_NODES}{near}")
     return value
 
 

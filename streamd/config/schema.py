@@ -394,8 +394,6 @@ _UnservedSetting = tuple[str, str, str]  # key path, what "... is", what to do i
 def _iterate_unserved_settings(config: Config) -> Iterator[_UnservedSetting]:
     if sum(endpoint.startswith("ipc://") for endpoint in config.listen or ()) > 1:
         yield "listen", "more than one ipc:// endpoint is", "name one"
-    if config.engine.kind != "local":
-        yield "engine", f"kind {config.engine.kind} is", "use local"
     if not is_encodable(str(config.base_folder)):  # the listing process and the workers receive the path in UTF-8
         yield (
             "streams",

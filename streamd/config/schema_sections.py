@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -40,14 +41,19 @@ from streamd.config.fields import (
     build_validation_error,
     resolve_path,
 )
-from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size
+from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size, parse_node_count
 from streamd.config.units import format_yaml_value
+from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import BadPolicy, BoxUnit, LabelType, Resize, Shuffle
 from streamd.dataset.sources import BoxFormat, BoxRule
+from streamd.limits import MAX_NODES
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
 EngineKind = Literal["local", "ray"]
+NodeCount = Annotated[
+    Literal["auto"] | Annotated[int, Field(strict=True, ge=1, le=MAX_NODES)], BeforeValidator(parse_node_count)
+]
 
 _LEAVE: Final = "remove it, or change the kind"
 # The keys of boxes and points: the field, and its name in a configuration.
@@ -255,6 +261,17 @@ class CacheConfig(ConfigModel):
     kept."""
 
 
+def _check_cluster_address(address: str) -> str:
+    if address.startswith("ray://"):
+        raise ValueError(
+            f"{address} is the address of Ray's client server, which has no shared memory; run streamd on a node of "
+            "the cluster and use auto or host:port, such as head:6379"
+        )
+    if address not in {"auto", "local"} and not re.fullmatch(r"[^\s/:]+:\d+|\[[^\s/]+\]:\d+", address):
+        raise ValueError(f"found {address!r}; use auto, local, or host:port, such as head:6379")
+    return address
+
+
 class CurveConfig(ConfigModel):
     """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
 
@@ -280,18 +297,43 @@ class ExpectConfig(ConfigModel):
 
 
 class EngineConfig(ConfigModel):
-    """Where decoding happens. `address` is for ray: auto, local or host:port."""
+    """Where decoding happens. All keys but `kind` are for ray."""
 
     kind: EngineKind = "local"
     """local decodes on this host, ray on a cluster."""
-    address: Text | None = None
-    """For kind ray: the address of the cluster: auto, local or host:port."""
+    address: Annotated[Text, AfterValidator(_check_cluster_address)] | None = None
+    """For kind ray: auto finds a running cluster, local starts one on this host, host:port joins that one."""
+    nodes: NodeCount | None = None
+    """For kind ray: how many nodes decode; auto means all."""
+    num_cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
+    """For kind ray: the processors that each node's actor reserves, and its number of decode processes; 1 if left
+    out."""
+    resources: dict[str, Annotated[float, Field(gt=0)]] | None = None
+    """For kind ray: further resources that each node's actor reserves, such as {decode: 1}."""
+    placement: Literal["SPREAD", "PACK"] | None = None
+    """For kind ray: which nodes decode if not all do: SPREAD takes the idlest, PACK the busiest."""
+    runtime_env: dict[str, Any] | None = None
+    """For kind ray: the runtime environment of the actors, as Ray takes it."""
 
     @model_validator(mode="after")
-    def _check_address_only_for_ray(self) -> Self:
-        if self.kind != "ray" and self.address is not None:
-            raise build_validation_error((("address",), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"))
+    def _check_keys_only_for_ray(self) -> Self:
+        keys = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) is not None]
+        if self.kind != "ray" and keys:
+            raise build_validation_error(((keys[0],), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"))
         return self
+
+    @property
+    def cluster_settings(self) -> ClusterSettings:
+        """The cluster that decodes, with the defaults of keys that are left out."""
+        count = self.nodes if isinstance(self.nodes, int) else None
+        return ClusterSettings(
+            self.address or "auto",
+            count,
+            self.num_cpus or 1.0,
+            self.resources or {},
+            self.placement or "SPREAD",
+            self.runtime_env or {},
+        )
 
 
 def _find_normalize_union_tag(value: object) -> str:

@@ -94,6 +94,46 @@ class StreamStatus:
     decodes_unknown: str | None = None
 
 
+# The state of a node of a cluster. `starting`: its processes start, or open the streams and prove their data.
+# `serving`: it decodes. `silent`: it has not answered in time, and its tasks went to other nodes. `refused`: it may not
+# decode, for the reason that it waits for. `lost`: it has left the cluster, or its processes have ended.
+NodeState = Literal["starting", "serving", "silent", "refused", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node of the cluster that decodes for the daemon: its decode processes and their unfinished tasks.
+
+    `samples_per_s` is the rate at which it delivered samples. `waits_for` says what it waits for, or why it is refused.
+    """
+
+    name: str
+    state: NodeState
+    workers: int = 0
+    tasks: int = 0
+    samples_per_s: float = 0.0
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The cluster at `address` that decodes for the daemon, and its nodes. `problem`: why it cannot be used now."""
+
+    address: str
+    problem: str = ""
+    nodes: tuple[NodeStatus, ...] = ()
+
+    @property
+    def serving_nodes(self) -> list[NodeStatus]:
+        """The nodes that decode now."""
+        return [node for node in self.nodes if node.state == "serving"]
+
+    @property
+    def workers(self) -> int:
+        """The decode processes of all nodes that decode now."""
+        return sum(node.workers for node in self.serving_nodes)
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """The whole daemon. Memory in bytes. All rates and fractions are over its last `window_s` seconds.
@@ -103,7 +143,8 @@ class DaemonStatus:
     `slot_wait_fraction` the part of the time without a slot for the next batch. `worker_deaths` counts since the daemon
     started, `deaths_lately` over the last half minute; each worker was replaced. `reload_failed`: the configuration is
     not served, or not all of it. `held_over_bytes` of the used bytes are in batches that trainers still hold of ended
-    subscriptions.
+    subscriptions. `cluster` decodes in place of this host's workers, if there is one; `workers` are then those of its
+    nodes.
     """
 
     version: str
@@ -126,6 +167,7 @@ class DaemonStatus:
     decoding_fraction: float = 0.0
     waiting_trainers: float = 0.0
     slot_wait_fraction: float = 0.0
+    cluster: ClusterStatus | None = None
 
     @property
     def all_troubles(self) -> list[str]:
@@ -185,6 +227,18 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
         yield "the last reload failed, see the log; fix the configuration, then reload it again"
     if daemon.draining:
         yield "the daemon is shutting down"
+    if daemon.cluster is not None:
+        yield from _find_cluster_troubles(daemon.cluster)
+
+
+def _find_cluster_troubles(cluster: ClusterStatus) -> Iterator[str]:
+    if cluster.problem:
+        yield f"{cluster.problem}; trainers get batches again when the cluster is back"
+    elif not cluster.serving_nodes:
+        yield f"no node of the cluster at {cluster.address} decodes, and trainers wait: start one, or see why below"
+    for node in cluster.nodes:
+        if node.state == "refused":
+            yield f"node {node.name} may not decode: {node.waits_for}"
 
 
 def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:

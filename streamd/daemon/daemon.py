@@ -26,7 +26,8 @@ from streamd.core.text import format_count
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.bridge_link import hire_workers
+from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.receipt_sender import SpawnTask
@@ -160,7 +161,7 @@ class Daemon:
         self._manager.notify_starting("lists the samples")
         config = await self._wait_for_data_places(config)
         streams = await self._list_and_open_streams(config, list_again=self._rescan)
-        engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
+        engine = BatchEngine(streams, self._slots, self._stats, hire_workers(config))
         await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
@@ -364,7 +365,7 @@ class Daemon:
 
     # --- reloading
 
-    async def _load_config_and_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
+    async def _load_config_and_streams(self, engine: BatchEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
         streams = await self._list_and_open_streams(config, list_again=False)
         _warn_of_newer_labels(config, streams, engine)
@@ -456,7 +457,7 @@ def _raise_daemon_stopped() -> NoReturn:
     raise _DaemonStopped
 
 
-def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engine: LocalEngine) -> None:
+def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engine: BatchEngine) -> None:
     """Warns of label files that are newer than their manifest, for the streams whose data are there."""
     away = engine.streams_without_data
     warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))

@@ -11,12 +11,12 @@ from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
-from streamd.core.status import DaemonStatus
+from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.answer_cache import AnswerCache
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
@@ -49,7 +49,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
-from streamd.limits import LOOP_BURST_S, LOOP_SHARE
+from streamd.limits import LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
 from streamd.scheduler.actions import (
     Action,
     AdmitSession,
@@ -77,6 +77,7 @@ from streamd.scheduler.events import (
     StreamPaused,
     StreamResumed,
     TimePassed,
+    WorkersChanged,
 )
 from streamd.scheduler.scheduler import Scheduler
 
@@ -94,7 +95,7 @@ class Dispatcher:
         streams: dict[str, ServedStream],
         *,
         scheduler: Scheduler,
-        engine: LocalEngine,
+        engine: BatchEngine,
         slots: SlotStore,
         router: FrameSender,
         stats: Numbers,
@@ -214,9 +215,8 @@ class Dispatcher:
         """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
         self._stats.add_count("wire", "stale")
         if not isinstance(message, Goodbye):
-            self._router.send_frame(
-                identity, build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
-            )
+            frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
+            self._router.send_frame(identity, frame)
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
@@ -228,15 +228,9 @@ class Dispatcher:
                     self._status_builder.on_epoch_timing_reported(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
-                note(
-                    "receipt.ok" if ok else "receipt.bad",
-                    text,
-                    stream=connection.stream.spec.name,
-                    session=connection.session,
-                    epoch=epoch,
-                    digest=digest,
-                )
-                self._stats.add_count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                event, name = "receipt.ok" if ok else "receipt.bad", connection.stream.spec.name
+                note(event, text, stream=name, session=connection.session, epoch=epoch, digest=digest)
+                self._stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
                     self._status_builder.epoch_tracker.confirm_epoch_received(
                         connection.session, epoch, timing, time.monotonic()
@@ -321,6 +315,11 @@ class Dispatcher:
 
     def on_worker_lost(self) -> None:
         self._status_builder.on_worker_died(time.monotonic())
+
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """Records the nodes, and has the scheduler count with their decode processes."""
+        self._status_builder.set_cluster(cluster)
+        self._handle_scheduler_events(WorkersChanged(max(1, cluster.workers), NODE_TASKS_AHEAD))
 
     def _handle_subscribe(self, identity: bytes, message: Subscribe, user: int) -> None:
         # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an

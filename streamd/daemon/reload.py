@@ -19,7 +19,7 @@ from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.absences import check_data_present
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
 from streamd.errors import ConfigError, StreamdError
@@ -52,7 +52,7 @@ class Reloader:
         config: Config,
         read_streams: ReadStreams,
         dispatcher: Dispatcher,
-        engine: LocalEngine,
+        engine: BatchEngine,
         allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
     ) -> None:
         self._config = config

@@ -18,6 +18,7 @@ from streamd.core.counters import ProcessStats as Counters
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.status import (
     RESTING_S,
+    ClusterStatus,
     DaemonStatus,
     SessionState,
     SessionStatus,
@@ -25,6 +26,7 @@ from streamd.core.status import (
     suggest_remedy_for_apart_trainers,
 )
 from streamd.core.steps import count_own_steps
+from streamd.daemon.cluster_events import log_cluster_changes
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
 from streamd.daemon.sliding_count import SlidingCount, compute_window
@@ -122,6 +124,7 @@ class StatusBuilder:
     _failed_streams: dict[str, str] = field(default_factory=dict)
     _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
+    _cluster: ClusterStatus | None = None
 
     def __post_init__(self) -> None:
         self._decoded_batches = {name: SlidingCount() for name in self.streams}
@@ -137,6 +140,12 @@ class StatusBuilder:
         self.epoch_tracker.on_session_began(session, now_s)
         batches = self._ended_batches.pop(part, None) or SlidingCount()
         self._sessions[session] = _SessionActivity(part, trainer, now_s, now_s, batches)
+
+    def set_cluster(self, cluster: ClusterStatus) -> None:
+        """Records the cluster as it is now, and logs what has changed in it."""
+        log_cluster_changes(self._cluster, cluster)
+        self._cluster = cluster
+        self.workers = max(1, cluster.workers)
 
     def set_process(self, session: int, pid: int) -> None:
         """Sets the process of a session as the kernel reports it, which is its pid on the daemon's host."""
@@ -278,6 +287,7 @@ class StatusBuilder:
             max(0.0, busy - reading),
             self._compute_waiting_trainers(statuses, now_s, window_s),
             min(1.0, self._slot_wait_seconds.compute_total(now_s) / window_s),
+            self._cluster,
         )
 
     def _compute_waiting_trainers(self, sessions: Sequence[SessionStatus], now_s: float, window_s: float) -> float:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import StreamSpec, compute_identity
+from streamd.core.status import ClusterStatus
 from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
 
@@ -22,9 +23,9 @@ RowNumbers = npt.NDArray[np.uint16]
 _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
-_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK = 1, 2, 3, 4, 5, 6, 7, 9
-# Kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
-_TASK_HEAD: Final = struct.Struct("<BxHIQQQIxxxxQ")
+_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK, _DIED, _CLUSTER = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
+# Kind, whether it is a suspect, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
+_TASK_HEAD: Final = struct.Struct("<B?HIQQQIxxxxQ")
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
 # Kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds.
 _DONE_HEAD: Final = struct.Struct("<B?HHxxQQQQQ")
@@ -87,7 +88,8 @@ class FillRows(msgspec.Struct, frozen=True, eq=False):
     """Fill `rows` of a batch of `batch_rows` rows in `slot` with the samples `ids`.
 
     The descriptor of a slot that is new to the worker comes with it. `epoch` is the batch's epoch: random draws for a
-    sample differ from epoch to epoch.
+    sample differ from epoch to epoch. A suspect has the rows of one sample: a worker died at the pixels of that sample,
+    of a cause that the sample may explain. It is filled by a process that was never given a task.
     """
 
     number: int
@@ -98,6 +100,7 @@ class FillRows(msgspec.Struct, frozen=True, eq=False):
     rows: RowNumbers
     ids: Ids
     epoch: int = 0
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +167,49 @@ class TaskDone(msgspec.Struct, frozen=True):
 
 
 WorkerCommand = OpenStream | CloseStream | FillRows | UnmapSlots
-WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone
+
+
+@dataclass(frozen=True, slots=True)
+class TransformFault:
+    """A fault in the transform of a stream version; `is_certain` if nothing else can be the cause."""
+
+    stream_number: int
+    reason: str
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """A decode process has ended (`description`), and was judged where it ran. Its unfinished `tasks` are given back.
+
+    The death counts for the task `blamed_task`, 0 for none. `sample_fault` is the reason against the sample at `place`
+    of that task, `transform_fault` the one against a transform that the process was trying. Each is None where the end
+    does not show a fault.
+    """
+
+    description: str
+    tasks: tuple[int, ...] = ()
+    blamed_task: int = 0
+    place: int = 0
+    sample_fault: str | None = None
+    transform_fault: TransformFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """The cluster behind this worker, as it is now."""
+
+    cluster: ClusterStatus
+
+
+WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | WorkerDied | ClusterChanged
 
 _open: Final = msgspec.msgpack.Decoder(OpenStream)
 _ready: Final = msgspec.msgpack.Decoder(StreamReady)
 _unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
 _remark: Final = msgspec.msgpack.Decoder(StreamRemark)
+_died: Final = msgspec.msgpack.Decoder(WorkerDied)
+_cluster: Final = msgspec.msgpack.Decoder(ClusterChanged)
 _done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[UnfilledRow, ...], str])
 
 
@@ -179,6 +219,7 @@ def encode_command(command: WorkerCommand) -> bytes:
         case FillRows():
             head = _TASK_HEAD.pack(
                 _TASK,
+                command.is_suspect,
                 command.rows.size,
                 command.stream,
                 command.number,
@@ -230,12 +271,12 @@ def decode_command(data: bytes) -> WorkerCommand:
 
 def _decode_fill_rows(data: bytes) -> FillRows:
     # After the head come two bytes of row number for each row, then eight bytes of sample id for each.
-    _, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
+    _, is_suspect, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
     rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
     ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
-    return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch)
+    return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch, is_suspect)
 
 
 def encode_report(report: WorkerReport) -> bytes:
@@ -252,6 +293,10 @@ def encode_report(report: WorkerReport) -> bytes:
             return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
         case StreamRemark():
             return bytes([_REMARK]) + msgspec.msgpack.encode(report)
+        case WorkerDied():
+            return bytes([_DIED]) + msgspec.msgpack.encode(report)
+        case ClusterChanged():
+            return bytes([_CLUSTER]) + msgspec.msgpack.encode(report)
 
 
 def decode_report(data: bytes) -> WorkerReport:
@@ -266,6 +311,10 @@ def decode_report(data: bytes) -> WorkerReport:
                 return _unopened.decode(data[1:])
             case 9:
                 return _remark.decode(data[1:])
+            case 10:
+                return _died.decode(data[1:])
+            case 11:
+                return _cluster.decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:

@@ -37,6 +37,7 @@ _NOTHING_HELD_OVER: Final = HeldOverMemory()
 class SchedulerLimits:
     """What all sessions share: the bytes and the number of all slots together, and the workers that fill them.
 
+    A worker needs `tasks_ahead` tasks to be at work without a pause: more where they come to it over a network.
     `own_user` is the uid that the daemon runs as. Its sessions are bounded by the memory alone, and not by a share.
     """
 
@@ -44,6 +45,7 @@ class SchedulerLimits:
     workers: int
     most_slots: int = MAX_SLOTS
     own_user: int = 0
+    tasks_ahead: int = TASKS_AHEAD_PER_WORKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,13 @@ def compute_batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
     return -(-workers * tasks // shape.tasks) + 1
 
 
-def compute_tasks_per_worker(task_s: float) -> int:
-    """Returns how many tasks a worker holds at a time if one takes `task_s` seconds; 0: no task was measured yet."""
-    wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else TASKS_AHEAD_PER_WORKER
-    return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
+def compute_tasks_per_worker(task_s: float, least: int = TASKS_AHEAD_PER_WORKER) -> int:
+    """Returns how many tasks a worker holds at a time, at least `least`, if one takes `task_s` seconds.
+
+    0: no task was measured yet.
+    """
+    wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else least
+    return max(least, min(MAX_TASKS_AHEAD, wanted))
 
 
 def compute_production_bytes(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> int:

@@ -124,6 +124,14 @@ class StreamResumed:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersChanged:
+    """There are `workers` decode processes from now on, at least 1. Each needs `tasks_ahead` tasks to be at work."""
+
+    workers: int
+    tasks_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """The daemon is shutting down: no more batches are begun. Batches that are whole may still be sent."""
 
@@ -146,6 +154,7 @@ Event = (
     | StreamChanged
     | StreamPaused
     | StreamResumed
+    | WorkersChanged
     | DrainRequested
     | TimePassed
 )

@@ -60,11 +60,20 @@ class Workload:
 
     def put_stream(self, shape: StreamShape) -> None:
         """Adds a stream, or replaces the one of its name; the new one is not paused."""
-        most = compute_production_slots(shape, self._limits)
-        stream = self._streams[shape.name] = _StreamWorkload(shape, most)
-        stream.least_batches_ahead = min(
-            most, compute_batches_ahead(shape, self._limits.workers, TASKS_AHEAD_PER_WORKER)
-        )
+        stream = self._streams[shape.name] = _StreamWorkload(shape, most_batches=1)
+        self._apply_limits(stream)
+
+    def change_limits(self, limits: SchedulerLimits) -> None:
+        """Bounds what is filled at a time anew, as when workers join or leave. Batches in production go on."""
+        self._limits = limits
+        for stream in self._streams.values():
+            self._apply_limits(stream)
+
+    def _apply_limits(self, stream: _StreamWorkload) -> None:
+        shape, limits = stream.shape, self._limits
+        most = stream.most_batches = compute_production_slots(shape, limits)
+        stream.least_batches_ahead = min(most, compute_batches_ahead(shape, limits.workers, TASKS_AHEAD_PER_WORKER))
+        stream.batches_ahead = 0
         self._update_tasks_per_worker(stream)
 
     def remove_stream(self, name: str) -> None:
@@ -150,8 +159,9 @@ class Workload:
     def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
         """Adjusts how many tasks a worker is given to what a task costs."""
         shape = stream.shape
-        depth = compute_tasks_per_worker(self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)
-        # This runs for every batch, but the depth rarely changes. A new stream has no `batches_ahead` yet.
+        task_s = self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks
+        depth = compute_tasks_per_worker(task_s, self._limits.tasks_ahead)
+        # This runs for every batch, but the depth rarely changes. Under new limits there are no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))

@@ -50,6 +50,10 @@ class LeaseManager:
         self._workload = workload
         self._limits = limits
 
+    def change_limits(self, limits: SchedulerLimits) -> None:
+        """Uses other limits when credits grow from now on."""
+        self._limits = limits
+
     def end_lost_session(self, number: int) -> list[Action]:
         """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
 

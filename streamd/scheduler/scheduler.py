@@ -8,6 +8,7 @@ there becomes an event of its own afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from streamd.core.spec import BatchKey, StreamShape
@@ -40,6 +41,7 @@ from streamd.scheduler.events import (
     StreamResumed,
     Subscribed,
     TimePassed,
+    WorkersChanged,
 )
 from streamd.scheduler.fair_share import SessionsByBatch
 from streamd.scheduler.in_flight import Workload
@@ -170,12 +172,21 @@ class Scheduler:
             case StreamResumed(stream):
                 self._workload.resume_stream(stream)
                 return []
+            case WorkersChanged(workers, tasks_ahead):
+                self._change_limits(replace(self._limits, workers=workers, tasks_ahead=tasks_ahead))
+                return []
             case DrainRequested():
                 self._is_draining = True
                 return []
             case TimePassed():
                 self._handle_deadline(now_s)
                 return []
+
+    def _change_limits(self, limits: SchedulerLimits) -> None:
+        """Uses other limits from now on. Credits that sessions have stay; the next subscription counts with these."""
+        self._limits = limits
+        self._workload.change_limits(limits)
+        self._lease_manager.change_limits(limits)
 
     # --- sessions
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from streamd.config.load import load_config
 from streamd.config.schema import Config, StreamConfig, list_unserved_settings
 from streamd.config.schema_sections import MeanStd
+from streamd.core.cluster_settings import ClusterSettings
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule
 from streamd.errors import ConfigError
@@ -253,6 +254,36 @@ def test_the_endpoints_of_this_host_and_of_others_are_told_apart() -> None:
     assert config().local_endpoint is None
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("address", "auto"), ("nodes", 2), ("num_cpus", 1), ("resources", {"a": 1}), ("placement", "PACK")],
+)
+def test_a_key_of_a_cluster_requires_ray(key: str, value: object) -> None:
+    assert f"engine.{key}: belongs to kind ray" in refusal(engine={"kind": "local", key: value})
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"address": "ray://head:10001"}, "the address of Ray's client server"),
+        ({"address": "head"}, "use auto, local, or host:port"),
+        ({"nodes": 0}, "use auto or a whole number from 1"),
+        ({"placement": "STRICT_SPREAD"}, "engine.placement"),
+        ({"num_cpus": 0}, "engine.num_cpus"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_with_a_sentence(engine: dict[str, object], words: str) -> None:
+    assert words in refusal(engine={"kind": "ray", **engine})
+
+
+def test_keys_of_a_cluster_that_are_left_out_have_defaults() -> None:
+    assert config(engine="ray").engine.cluster_settings == ClusterSettings()
+    full = {"address": "[::1]:6379", "nodes": 2, "num_cpus": 2, "resources": {"decode": 1}, "placement": "PACK"}
+    settings = config(engine={"kind": "ray", **full, "runtime_env": {"env_vars": {"A": "b"}}}).engine.cluster_settings
+    assert settings == ClusterSettings("[::1]:6379", 2, 2.0, {"decode": 1.0}, "PACK", {"env_vars": {"A": "b"}})
+    assert config(engine={"kind": "ray", "nodes": "auto"}).engine.cluster_settings.nodes is None
+
+
 def test_an_engine_address_requires_ray() -> None:
     assert "engine.address: belongs to kind ray" in refusal(engine={"kind": "local", "address": "auto"})
 
@@ -308,10 +339,9 @@ def test_an_unserved_setting_of_a_stream_is_reported(stream: dict[str, Any], pla
 def test_unserved_settings_of_the_whole_file_come_first() -> None:
     top = {
         "listen": ["ipc:///run/s", "ipc:///run/t"],
-        "engine": {"kind": "ray", "address": "auto"},
     }
     places = [finding.split(":")[0] for finding in findings({"pace": {"lockstep": "1s"}}, **top)]
-    assert places == ["listen", "engine", "streams.s.pace"]
+    assert places == ["listen", "streams.s.pace"]
 
 
 def test_a_second_endpoint_is_reported_as_unserved() -> None:

@@ -13,21 +13,25 @@ from hypothesis import strategies as st
 from support.sample_specs import SPEC
 
 from streamd.core.spec import LabelSpec
+from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,
     CloseStream,
+    ClusterChanged,
     FillRows,
     OpenStream,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
+    TransformFault,
     TransformPlace,
     UnfilledRow,
     UnmapSlots,
     WorkerCommand,
+    WorkerDied,
     WorkerReport,
     decode_command,
     decode_report,
@@ -68,6 +72,9 @@ REPORTS: Final[list[WorkerReport]] = [
     TaskDone(9, 1, 2, 3, (UnfilledRow(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
     StreamOpenFailed(3, "the folder is gone"),
     StreamRemark(2**31, "the cache is fül"),
+    WorkerDied("killed by SIGSEGV", (7, 2**62), 7, 31, "crashes its decoder: SIGSEGV"),
+    ClusterChanged(ClusterStatus("head:6379", "away", (NodeStatus("a", "refused", 2, 3, 4.5, "its data"),))),
+    WorkerDied("out of memory", transform_fault=TransformFault(2, "ends its process", is_certain=False)),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
 BOTH: Final[list[Callable[[bytes], Any]]] = [decode_command, decode_report]

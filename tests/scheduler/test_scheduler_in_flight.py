@@ -133,3 +133,22 @@ def test_a_batch_that_the_daemon_finishes_late_is_not_expensive(busy_s: float, i
     work.finish_batch(1, 0.0, 5 * KEEP_COST_S, busy_s=busy_s)
 
     assert work.is_expensive("train") is is_expensive
+
+
+def test_workers_that_join_get_tasks_and_those_of_workers_that_left_are_not_given_again() -> None:
+    work = load()
+    assert filled(work, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
+
+    work.change_limits(SchedulerLimits(1024 * MIB, 2 * WORKERS))
+    assert filled(work, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
+
+    work.change_limits(SchedulerLimits(1024 * MIB, 1))
+    assert not work.has_worker_capacity("train")
+    assert work.is_full
+
+
+def test_a_worker_behind_a_network_gets_as_many_tasks_as_it_needs_whatever_they_cost() -> None:
+    work = load()
+    work.change_limits(SchedulerLimits(1024 * MIB, WORKERS, tasks_ahead=MAX_TASKS_AHEAD))
+    produce(work, SHAPE, DEAR_S)
+    assert filled(work, SHAPE) == WORKERS * MAX_TASKS_AHEAD

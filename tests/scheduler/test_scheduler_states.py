@@ -216,6 +216,12 @@ class Daemon(RuleBasedStateMachine):
         new = self.world.shapes[stream] = train(batches, name=stream, slot_bytes=old.slot_bytes, tasks=old.tasks)
         self.world.handle(StreamChanged(stream, new))
 
+    @rule(workers=st.integers(1, 6), now=seldom)
+    def change_workers(self, workers: int, now: bool) -> None:
+        """Nodes of a cluster join or leave."""
+        if now:
+            self.world.change_workers(workers)
+
     @rule(time_s=st.sampled_from([0.001, 0.1, 31.0]))
     def pass_time(self, time_s: float) -> None:
         self.world.now_s += time_s

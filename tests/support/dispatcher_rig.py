@@ -13,7 +13,7 @@ from streamd.core.spec import BatchKey, Cursor
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
@@ -77,7 +77,7 @@ class DispatcherRig:
         self.dispatcher = Dispatcher(
             self.streams,
             scheduler=self.scheduler,
-            engine=cast("LocalEngine", self.engine),
+            engine=cast("BatchEngine", self.engine),
             slots=self.slots,
             router=cast("FrameSender", self.router),
             stats=self.stats,

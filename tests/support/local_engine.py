@@ -17,8 +17,10 @@ import numpy.typing as npt
 from streamd.core.counters import ProcessStats
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey
+from streamd.core.status import ClusterStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.engine.worker_pool import hire_local_workers
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
@@ -41,7 +43,7 @@ class Rig:
         self.stream = stream
         self.slots = SlotStore()
         self.stats = ProcessStats()
-        self.engine = LocalEngine([stream], self.slots, self.stats, workers, row_deadline_s)
+        self.engine = BatchEngine([stream], self.slots, self.stats, hire_local_workers(workers, row_deadline_s))
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self.recorded: list[dict[int, str]] = []
         self.missing: asyncio.Queue[tuple[str, str, Sequence[BatchJob]]] = asyncio.Queue()
@@ -60,6 +62,9 @@ class Rig:
 
     def on_worker_lost(self) -> None:
         """The engine counts them."""
+
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """There is none."""
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         self.missing.put_nowait((stream, reason, jobs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
@@ -44,6 +44,7 @@ from streamd.scheduler.events import (
     StreamPaused,
     StreamResumed,
     Subscribed,
+    WorkersChanged,
 )
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
@@ -217,6 +218,10 @@ class World:
         """They are there again."""
         self.paused.discard(stream)
         return self.handle(StreamResumed(stream))
+
+    def change_workers(self, workers: int, tasks_ahead: int = TASKS_AHEAD_PER_WORKER) -> list[Action]:
+        self.limits = replace(self.limits, workers=workers)
+        return self.handle(WorkersChanged(workers, tasks_ahead))
 
     def deny(self) -> list[Action]:
         """The host has no room for the slot that was asked for last."""

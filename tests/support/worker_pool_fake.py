@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,13 +13,12 @@ import pytest
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
-from streamd.daemon.engine.crashes import WorkerExit
-from streamd.daemon.engine.worker_handle import WorkerProcess
-from streamd.daemon.engine.worker_pool import WorkerPool
+from streamd.daemon.engine.worker_pool import PoolWorker, WorkerPool, hire_local_workers
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import WorkerCommand, WorkerReport
-from streamd.limits import ROW_DEADLINE_S
+from streamd.ipc.worker_messages import WorkerCommand, WorkerDied, WorkerReport
+from streamd.supervisor.crashes import is_waiting_for_file
+from streamd.supervisor.worker_process import WorkerProcess
 
 NOWHERE = RowProgress(0, 0, WorkerPhase.IDLE, 0)
 
@@ -37,7 +36,7 @@ class WorkerFake:
         self.row_progress = NOWHERE
         self.is_running = True
         self.was_stopped = False
-        self._death: asyncio.Future[WorkerExit] | None = None
+        self._death: asyncio.Future[WorkerDied] | None = None
 
     @property
     def given(self) -> list[Task]:
@@ -57,14 +56,28 @@ class WorkerFake:
     def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
         return bool(slots)
 
+    @property
+    def can_take_suspect(self) -> bool:
+        return self.is_fresh
+
+    def compute_capacity(self, tasks_ahead: int) -> int:
+        return tasks_ahead
+
+    def take_back_tasks(self, numbers: Iterable[int]) -> list[Task]:
+        return [self.tasks.pop(number) for number in numbers]
+
+    def kill_if_waiting_for_stream(self, stream_number: int) -> None:
+        task, at = self.tasks.get(self.row_progress.task), self.row_progress
+        self.was_stopped |= task is not None and task.stream == stream_number and is_waiting_for_file(at)
+
     def kill_waiting_process(self) -> None:
         self.was_stopped = True
 
     def die(self) -> None:
         assert self._death is not None
-        self._death.set_result(WorkerExit("killed by SIGKILL", self.row_progress))
+        self._death.set_result(WorkerDied("killed by SIGKILL", tuple(self.tasks)))
 
-    async def wait_for_exit(self) -> WorkerExit:
+    async def wait_for_exit(self) -> WorkerDied:
         self._death = asyncio.get_running_loop().create_future()
         death = await self._death
         self.is_running = False
@@ -81,7 +94,7 @@ class PoolRig:
 
     def __init__(self, count: int = 1) -> None:
         self.stats = ProcessStats()
-        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), self.stats, self)
+        self.pool = WorkerPool(hire_local_workers(count), SlotStore(), self.stats, self)
         self.started: list[WorkerFake] = []
         self.has_started = asyncio.Event()  # set at the first start after it was cleared
         self.died: list[WorkerFake] = []
@@ -90,25 +103,25 @@ class PoolRig:
     def workers(self) -> list[WorkerFake]:
         return [cast("WorkerFake", worker) for worker in self.pool.workers]
 
-    def on_worker_started(self, worker: WorkerProcess) -> None:
+    def on_worker_started(self, worker: PoolWorker) -> None:
         self.started.append(cast("WorkerFake", worker))
         self.has_started.set()
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
+    def on_worker_reports(self, worker: PoolWorker, reports: Sequence[WorkerReport]) -> None:
         raise AssertionError(worker, reports)
 
-    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
+    def on_worker_waiting(self, worker: PoolWorker, progress: RowProgress) -> None:
         raise AssertionError(worker, progress)
 
-    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
-        assert worker_exit.description == "killed by SIGKILL"
+    def on_worker_died(self, worker: PoolWorker, death: WorkerDied) -> None:
+        assert death.description == "killed by SIGKILL"
         self.died.append(cast("WorkerFake", worker))
 
 
 def with_workers(*workers: WorkerFake) -> WorkerPool:
     """A pool that does not run and has these workers."""
     pool = PoolRig(0).pool
-    pool._generations[0].workers = [cast("WorkerProcess", worker) for worker in workers]
+    pool._generations[0].workers = [cast("PoolWorker", worker) for worker in workers]
     return pool
 
 

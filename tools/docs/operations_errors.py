@@ -108,6 +108,8 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "cache.read_only": (
         "If two daemons share one cache, nothing. Otherwise make its folder writable, and restart the daemon."
     ),
+    "cluster.away": "Is the cluster up, and `engine.address` right? The daemon joins it by itself when it is back.",
+    "cluster.back": "",
     "daemon.draining": "",
     "daemon.drain_timeout": "Some trainer is stopped, or in a long step: it finds the next daemon by itself.",
     "daemon.failed": "Report it, unless it says that the installation changed.",
@@ -138,6 +140,10 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "monitor.failed": "The client does not speak HTTP, or has closed the connection. Usually nothing has to be done.",
     "monitor.open": "If you did not mean that: `monitor: 127.0.0.1:9191`.",
     "monitor.ready": "",
+    "node.lost": "Ray's own logs say why. A node that comes back is used again.",
+    "node.refused": "Mount the data there, or install the same versions. It is tried again every 15 s.",
+    "node.serving": "",
+    "node.silent": "Is the node overloaded, or its network slow? It gets work again with its next answer.",
     "notify.failed": (
         "No process reads from the NOTIFY_SOCKET in the daemon's environment: unset the variable, or start the daemon "
         "with systemd."

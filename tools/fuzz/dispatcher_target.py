@@ -31,7 +31,7 @@ from streamd.core.spec import BatchKey
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import EngineListener, LocalEngine
+from streamd.daemon.engine.engine import BatchEngine, EngineListener
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
@@ -166,7 +166,7 @@ class _DispatcherRig:
             self.dispatcher = Dispatcher(
                 streams,
                 scheduler=Scheduler([stream.stream_shape], SchedulerLimits(_MEMORY_BYTES, 1)),
-                engine=cast("LocalEngine", self.engine),
+                engine=cast("BatchEngine", self.engine),
                 slots=self._slots,
                 router=cast("FrameSender", self.router),
                 stats=stats,

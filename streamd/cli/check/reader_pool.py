@@ -17,12 +17,12 @@ import msgspec
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
 from streamd.core.text import format_count
-from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
-from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
 from streamd.ipc.slots import create_memfd
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
+from streamd.supervisor.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
+from streamd.supervisor.watchdog import Watchdog
 
 READER_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
 _MAX_LINE_BYTES: Final = 1 << 20  # limit of an answer; 32 digests, sizes and reasons take a few hundredths of it

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from streamd.cli.check.cluster_notes import list_cluster_notes
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import ReaderPool
@@ -20,6 +21,7 @@ from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config, list_unserved_settings
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import find_expected_identities, open_streams, write_sample_manifests
 
@@ -57,6 +59,15 @@ def _read_streams(config: Config, progress: SilentProgress, max_files: int | Non
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
             with add_error_locations(config):
                 processes, notes = asyncio.run(_read_all_samples(tallies, config, progress))
+            costs = {
+                each.stream.spec.name: (
+                    each.decode_s * 1e3 / each.samples_read * each.stream.spec.batch_size,
+                    compute_slot_bytes(each.stream.spec),
+                )
+                for each in tallies
+                if each.samples_read
+            }
+            notes += list_cluster_notes(config, costs, os.environ)
             return build_findings(tallies, config, processes, notes=notes)
         finally:
             for stream in streams:

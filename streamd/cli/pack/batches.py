@@ -21,8 +21,10 @@ from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids, SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId
+from streamd.core.status import ClusterStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.engine.worker_pool import hire_local_workers
 from streamd.daemon.streams.catalog import (
     ListingProgress,
     group_streams_by_family,
@@ -59,7 +61,7 @@ class BatchDecoder:
 
     waits_for_data: Final = False  # if data are missing the pack fails; the next run continues after what is written
 
-    def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, budget: DecodeBudget) -> None:
+    def __init__(self, stream: ServedStream, engine: BatchEngine, slots: SlotStore, budget: DecodeBudget) -> None:
         self._stream, self._engine, self._slots, self._budget = stream, engine, slots, budget
         self._slot_bytes = compute_slot_bytes(stream.spec)
         self._free_slots = list(range(budget.slot_count))
@@ -138,6 +140,9 @@ class BatchDecoder:
     def on_worker_lost(self) -> None:
         """Does nothing: other workers do the tasks of a lost one."""
 
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """Is never called: packing is done on this host."""
+
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """Is never called, since `waits_for_data` is false: batches without their data fail."""
 
@@ -201,7 +206,7 @@ class DecodeBudget:
 async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[BatchDecoder]:
     """Starts workers that decode `stream`; at the end of the context all workers and their memory are gone."""
     slots = SlotStore()
-    engine = LocalEngine([stream], slots, ProcessStats(), workers)
+    engine = BatchEngine([stream], slots, ProcessStats(), hire_local_workers(workers))
     work = BatchDecoder(stream, engine, slots, DecodeBudget.from_memory(stream, workers, memory_bytes))
     running = asyncio.create_task(engine.run(), name="engine")
     running.add_done_callback(work.on_engine_ended)

@@ -20,7 +20,9 @@ from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottlene
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,
+    ClusterStatus,
     DaemonStatus,
+    NodeState,
     SessionState,
     SessionStatus,
     StreamStatus,
@@ -39,6 +41,9 @@ _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
 STATE_COLOURS: Final[dict[SessionState, str]] = {
     "gathering": "yellow", "waiting": "yellow", "reading": "green", "resting": "dim", "finished": "dim",
 }  # fmt: skip
+_NODE_COLOURS: Final[dict[NodeState, str]] = {
+    "starting": "dim", "serving": "green", "silent": "yellow", "refused": "red", "lost": "red",
+}  # fmt: skip
 
 
 def build_status_table(status: DaemonStatus) -> RenderableType:
@@ -50,6 +55,8 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
         _build_streams_table(status.streams),
         Text(),
     ]
+    if status.cluster is not None:
+        parts += [build_nodes_table(status.cluster), Text()]
     parts.append(_build_trainers_table(status.sessions) if status.sessions else Text("no trainers", style="dim"))
     for remarks in (list(_format_timings(status.sessions)), list(_format_advice(status))):
         parts += [Text(), *remarks] if remarks else []
@@ -108,6 +115,23 @@ def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
             format_decodes_per_batch(stream.decodes_per_batch),
             Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
             format_receipts(stream),
+        )
+    return table
+
+
+def build_nodes_table(cluster: ClusterStatus) -> RenderableType:
+    """Builds the table of a cluster's nodes: their state, their rates, and what each waits for."""
+    if not cluster.nodes:
+        return Text(f"the cluster at {cluster.address} has no node that decodes", style="dim", overflow="fold")
+    table = build_plain_table("node", "state", ">workers", ">tasks", ">sample/s", "waits for")
+    for node in cluster.nodes:
+        table.add_row(
+            Text(escape_unprintable(node.name)),
+            Text(node.state, style=_NODE_COLOURS[node.state]),
+            str(node.workers),
+            str(node.tasks),
+            format_rate(node.samples_per_s),
+            Text(escape_unprintable(node.waits_for)),
         )
     return table
 

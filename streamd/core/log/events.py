@@ -8,6 +8,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 EVENTS: Final[dict[str, str]] = {
     "cache.read_only": "nothing is added to a cache: another daemon writes it, or it cannot be locked",
+    "cluster.away": "the cluster that decodes cannot be used; trainers wait, and the daemon joins it when it is back",
+    "cluster.back": "the cluster that decodes can be used",
     "daemon.draining": "the daemon was asked to stop and disconnects its trainers; they wait for the next daemon",
     "daemon.drain_timeout": "some trainers did not disconnect in time; the daemon ends anyway",
     "daemon.failed": (
@@ -47,6 +49,10 @@ EVENTS: Final[dict[str, str]] = {
     "monitor.open": "the monitor can be reached from other hosts",
     "monitor.ready": "metrics are served over HTTP",
     "notify.failed": "the service manager cannot be notified",
+    "node.lost": "a node of the cluster has left, or its processes have ended; other nodes do its tasks",
+    "node.refused": "a node of the cluster may not decode: other data, another installation, or none",
+    "node.serving": "a node of the cluster has proven its data and its pixels, and decodes from now on",
+    "node.silent": "a node of the cluster has not answered in time; other nodes do its tasks",
     "receipt.bad": "a trainer's account of an epoch does not add up: samples were missed or repeated",
     "receipt.ok": "a trainer's account of an epoch adds up",
     "reload.began": "the configuration is being read again",

@@ -144,18 +144,13 @@ class BatchJob:
 
 
 class Task(FillRows, frozen=True, eq=False, kw_only=True):
-    """Rows of one batch for one worker, until they are filled. Only the fields of FillRows are sent.
-
-    A suspect is a task with the rows of one sample: a worker died at the pixels of that sample, of a cause that the
-    sample may explain.
-    """
+    """Rows of one batch for one worker, until they are filled. Only the fields of FillRows are sent."""
 
     job: BatchJob
     queued_s: float  # on the monotonic clock
     deaths: int = 0  # of workers at this task, from causes outside its samples
     first_death_s: float = 0.0  # when the first of them happened, on the monotonic clock
     failures: int = 0  # earlier attempts that ended with read errors that may pass
-    is_suspect: bool = False
 
     def with_one_more_death(self, now_s: float) -> Task:
         """Returns this task with one more death counted, which happened at `now_s`."""

@@ -1,4 +1,4 @@
-"""The local engine: decode processes on this host, each on a socket pair, watched and replaced when they die."""
+"""The engine: batches, cut into tasks for workers, and what their reports and deaths say about samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ from streamd.core import log
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId
+from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
 from streamd.daemon.engine.absences import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import TransformFault, WorkerExit
 from streamd.daemon.engine.open_streams import OpenStreams
-from streamd.daemon.engine.worker_handle import WorkerProcess
-from streamd.daemon.engine.worker_pool import WorkerPool
+from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import StreamOpenFailed, StreamReady, StreamRemark, TaskDone, WorkerReport
-from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
+from streamd.ipc.worker_messages import (
+    ClusterChanged,
+    StreamOpenFailed,
+    StreamReady,
+    StreamRemark,
+    TaskDone,
+    TransformFault,
+    WorkerDied,
+    WorkerReport,
+)
+from streamd.limits import NEW_WORKERS_S
+from streamd.supervisor.worker_process import WorkerProcess
 
 _READ_RETRIES: Final = 5  # of a read whose error may pass, before the batch fails
 _READ_RETRY_S: Final = 0.1  # doubled each time
@@ -47,6 +56,9 @@ class EngineListener(Protocol):
     def on_worker_lost(self) -> None:
         """A worker has died. Another starts in its place."""
 
+    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
+        """The cluster that decodes has changed. Called only where there is one."""
+
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are missing, and these batches end unfilled. Called only if `waits_for_data`."""
 
@@ -54,21 +66,19 @@ class EngineListener(Protocol):
         """The data of a stream are there again."""
 
 
-class LocalEngine:
-    """Produces batches in `workers` processes. All methods belong to the event loop's thread."""
+class BatchEngine:
+    """Produces batches with the workers that it is given. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
         streams: Sequence[ServedStream],
         slots: SlotStore,
         stats: ProcessStats,
-        workers: int,
-        row_deadline_s: float = ROW_DEADLINE_S,
+        hired: HiredWorkers,
     ) -> None:
         self._streams = OpenStreams(streams)
         self._stats = stats
-        self._row_deadline_s = row_deadline_s
-        self._pool = WorkerPool(workers, row_deadline_s, slots, stats, self)
+        self._pool = WorkerPool(hired, slots, stats, self)
         self._pool.imported_transforms = self._streams.current_transforms()
         self._missing_data = MissingData(
             on_missing=self._pause_stream_and_kill_waiting_workers, on_returned=self._report_data_returned
@@ -77,6 +87,7 @@ class LocalEngine:
         self._idle_times = stats.find_stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
+        self._cluster: ClusterStatus | None = None
 
     @property
     def worker_pids(self) -> list[int]:
@@ -92,8 +103,10 @@ class LocalEngine:
         return self._missing_data.messages_by_stream.keys()
 
     def set_listener(self, listener: EngineListener) -> None:
-        """Sets the listener, and calls it at once for each stream whose data are missing."""
+        """Sets the listener, and calls it at once for the cluster and each stream whose data are missing."""
         self._listener = listener
+        if self._cluster is not None:
+            listener.on_cluster_changed(self._cluster)
         if listener.waits_for_data:
             for name, why in self._missing_data.messages_by_stream.items():
                 listener.on_data_missing(name, why, ())
@@ -202,7 +215,7 @@ class LocalEngine:
         job.pending_tasks += len(tasks)
         self._pool.queue_tasks(job, tasks)
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
+    def on_worker_reports(self, worker: PoolWorker, reports: Sequence[WorkerReport]) -> None:
         """Acts on the reports of one datagram, then reports the batches they have completed and sends new tasks."""
         for report in reports:
             match report:
@@ -214,6 +227,15 @@ class LocalEngine:
                     self._streams.on_stream_open_failed(stream, reason)
                 case StreamRemark(stream, text):
                     self._streams.log_worker_remark(stream, text)
+                case WorkerDied():
+                    # A process of a node. What it had besides the task that it was at comes back in further reports.
+                    if report.blamed_task or report.transform_fault is not None:
+                        self._pool.count_remote_death()
+                    self._handle_worker_death(worker, report)
+                case ClusterChanged(cluster):
+                    self._cluster = cluster
+                    if self._listener is not None:
+                        self._listener.on_cluster_changed(cluster)
         self._report_filled_batches(worker)
         self._pool.assign_queued_tasks()
 
@@ -280,7 +302,7 @@ class LocalEngine:
         self._remove_ended_job(job)
         self._filled.append(job)
 
-    def _report_filled_batches(self, reporting_worker: WorkerProcess | None = None) -> None:
+    def _report_filled_batches(self, reporting_worker: PoolWorker | None = None) -> None:
         """Reports all batches that one datagram has completed in one call, so that the scheduler decides once."""
         if self._filled:
             assert self._listener is not None  # noqa: S101 - the daemon sets it before it accepts trainers
@@ -350,25 +372,25 @@ class LocalEngine:
     # --- workers
 
     async def run(self) -> None:
-        """Keeps `workers` processes alive until cancelled; none is left when it returns."""
+        """Keeps all workers alive until cancelled; none is left when it returns."""
         async with asyncio.TaskGroup() as group:
             seeking = group.create_task(self._missing_data.watch_for_returned_data(), name="absences")
             await self._pool.run()
             seeking.cancel()
 
-    def on_worker_started(self, worker: WorkerProcess) -> None:
+    def on_worker_started(self, worker: PoolWorker) -> None:
         """Opens all streams in a new worker, and sends it queued tasks."""
         for command in self._streams.make_open_commands():
             # A worker leaves missing data alone until a task needs them; opening them could block it.
             worker.send_command(replace(command, away=command.number in self._missing_data))
         self._pool.assign_queued_tasks()
 
-    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess[Task], progress: RowProgress) -> None:
         """Logs that a worker waits for files, and starts a check whether its stream's data are there."""
         task = worker.tasks.get(progress.task)
         log.warning(
             "worker.waiting",
-            f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or is a mount missing?",
+            f"a worker has waited for more than {worker.row_deadline_s:g} s: is the disk slow, or is a mount missing?",
             pid=worker.pid,
             files="none yet" if task is None else task.first_file_names,
         )
@@ -380,31 +402,31 @@ class LocalEngine:
         else:
             self._missing_data.start_data_check(task.job.stream_number, task.job.stream)
 
-    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
-        """Queues a dead worker's tasks again, and blames the row or transform it was at, if its exit shows a fault."""
-        if self._listener is not None:
-            self._listener.on_worker_lost()
-        # The transform comes first: tasks of batches that fail because of it are then dropped, not queued again.
-        if worker_exit.transform_fault is not None:
-            self._on_transform_crash(worker_exit.transform_fault)
-        self._requeue_tasks_of_dead_worker(worker, worker_exit)
+    def on_worker_died(self, worker: PoolWorker, death: WorkerDied) -> None:
+        """Queues a dead worker's tasks again, and blames the row or transform it was at, if its end shows a fault."""
+        self._handle_worker_death(worker, death)
         self._report_filled_batches()
         self._pool.assign_queued_tasks()
 
-    def _requeue_tasks_of_dead_worker(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
+    def _handle_worker_death(self, worker: PoolWorker, death: WorkerDied) -> None:
+        if self._listener is not None:
+            self._listener.on_worker_lost()
+        # The transform comes first: tasks of batches that fail because of it are then dropped, not queued again.
+        if death.transform_fault is not None:
+            self._on_transform_crash(death.transform_fault)
+        self._requeue_tasks_of_dead_worker(worker.take_back_tasks(death.tasks), death)
+
+    def _requeue_tasks_of_dead_worker(self, tasks: Sequence[Task], death: WorkerDied) -> None:
         """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
-        # A worker between two rows may name no task that it still has. The death then counts for its oldest task.
-        tasks = list(worker.tasks.values())
-        at = worker.tasks.get(worker_exit.progress.task)
-        first = at or next(iter(tasks), None)
         # Each task goes to the head of the queue, so they go in reverse order.
         for task in reversed(tasks):
+            is_blamed = task.number == death.blamed_task
             if task.job.is_given_up:  # its slot was dropped
                 self._subtract_pending_tasks(task.job, 1)
-            elif task is at and worker_exit.sample_fault is not None and worker_exit.progress.place < task.ids.size:
-                self._on_row_crash(task, int(task.ids[worker_exit.progress.place]), worker_exit.sample_fault)
-            elif task is first:
-                self._retry_task_after_death(task, worker_exit)
+            elif is_blamed and death.sample_fault is not None and death.place < task.ids.size:
+                self._on_row_crash(task, int(task.ids[death.place]), death.sample_fault)
+            elif is_blamed:
+                self._retry_task_after_death(task, death)
             else:
                 self._pool.requeue_task(task)
 
@@ -437,13 +459,13 @@ class LocalEngine:
         elif job.pending_tasks == 0:
             self._finish_job(job)
 
-    def _retry_task_after_death(self, task: Task, worker_exit: WorkerExit) -> None:
+    def _retry_task_after_death(self, task: Task, death: WorkerDied) -> None:
         """Queues a task again after a growing pause, if no sample explains the death; fails the batch at a limit."""
         now_s = time.monotonic()
         task = task.with_one_more_death(now_s)
         if task.has_killed_too_many_workers(now_s):
             words = (
-                f"{format_count(task.deaths, 'worker')} died, the last {worker_exit.description}, on a group of files "
+                f"{format_count(task.deaths, 'worker')} died, the last {death.description}, on a group of files "
                 f"that starts with {task.first_file_names}"
             )
             self._fail_batch(task.job, words)

@@ -12,11 +12,10 @@ from typing import Final
 from streamd.core import log
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.daemon.engine.batch_job import RowCost
-from streamd.daemon.engine.crashes import TransformFault
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
-from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformPlace
+from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformFault, TransformPlace
 
 _MAX_TRANSFORM_FAULTS: Final = 2  # the first may have another cause
 

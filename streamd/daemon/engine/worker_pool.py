@@ -1,4 +1,4 @@
-"""Starts the worker processes of this host, gives them tasks, and replaces those that die.
+"""Starts workers, gives them tasks, and replaces those that die.
 
 Workers come in generations, since a process can import only one version of a transform. A new generation starts beside
 the present one. After the switch it begins all batches, and the one before it ends with the last batch that it began.
@@ -10,7 +10,7 @@ import asyncio
 import errno
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,40 +18,63 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.text import format_count
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import is_waiting_for_file
-from streamd.daemon.engine.worker_handle import WorkerListener, WorkerProcess
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TransformPlace, UnmapSlots, WorkerCommand
-from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
+from streamd.limits import ROW_DEADLINE_S, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
+from streamd.supervisor.worker_link import WorkerLink, WorkerListener
+from streamd.supervisor.worker_process import WorkerProcess
 
 _PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
+
+PoolWorker = WorkerLink[Task]
+
+
+@dataclass(frozen=True, slots=True)
+class HiredWorkers:
+    """The workers that an engine gets: `count` at a time, each from `start`, which may raise OSError."""
+
+    count: int
+    start: Callable[[int, WorkerListener], Awaitable[PoolWorker]]
+
+
+def hire_local_workers(count: int, row_deadline_s: float = ROW_DEADLINE_S) -> HiredWorkers:
+    """Returns decode processes of this host."""
+
+    async def start_worker(place: int, listener: WorkerListener) -> PoolWorker:
+        return await WorkerProcess[Task].start(place, listener, row_deadline_s)
+
+    return HiredWorkers(count, start_worker)
 
 
 @dataclass(slots=True, eq=False)
 class _WorkerGeneration:
     """Workers that started for the same transforms, and the tasks that are queued for them."""
 
-    workers: list[WorkerProcess] = field(default_factory=list)
+    workers: list[PoolWorker] = field(default_factory=list)
     queue: deque[Task] = field(default_factory=deque)
     suspects: deque[Task] = field(default_factory=deque)
     deaths: int = 0
     running: asyncio.Task[None] | None = None
 
-    def take_next_task(self) -> tuple[WorkerProcess, Task] | None:
+    def take_next_task(self) -> tuple[PoolWorker, Task] | None:
         """Removes the next task from its queue, and returns it with its worker; None when no worker may have one.
 
         A suspect goes to a worker that was never given a task. It exists because a worker died, and the worker that
         starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the least to do.
         """
         if self.suspects:
-            fresh = next((worker for worker in self.workers if worker.is_fresh), None)
+            fresh = next((worker for worker in self.workers if worker.can_take_suspect), None)
             if fresh is not None:
                 return fresh, self.suspects.popleft()
         if not self.queue:
             return None
         # A worker with a suspect gets no other task, so its death tells of that sample alone.
-        most = self.queue[0].job.row_cost.tasks_ahead
-        ready = [worker for worker in self.workers if len(worker.tasks) < most and not worker.has_suspect]
+        tasks_ahead = self.queue[0].job.row_cost.tasks_ahead
+        ready = [
+            worker
+            for worker in self.workers
+            if not worker.has_suspect and len(worker.tasks) < worker.compute_capacity(tasks_ahead)
+        ]
         return (min(ready, key=_estimate_load), self.queue.popleft()) if ready else None
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
@@ -72,22 +95,19 @@ class _WorkerGeneration:
             self.running.cancel()
 
 
-def _estimate_load(worker: WorkerProcess) -> tuple[float, int]:
+def _estimate_load(worker: PoolWorker) -> tuple[float, int]:
     """Returns the seconds that a worker's tasks will take, as far as that is known, and their number."""
     return sum(task.estimated_s for task in worker.tasks.values()), len(worker.tasks)
 
 
 class WorkerPool:
-    """`count` worker processes in each generation, from `run` until it is cancelled. Lives on the event loop.
+    """The workers of each generation, from `run` until it is cancelled. Lives on the event loop.
 
     `imported_transforms` are the transforms that the newest generation has imported, or tried to.
     """
 
-    def __init__(
-        self, count: int, row_deadline_s: float, slots: SlotStore, stats: ProcessStats, listener: WorkerListener
-    ) -> None:
-        self._count = count
-        self._row_deadline_s = row_deadline_s
+    def __init__(self, hired: HiredWorkers, slots: SlotStore, stats: ProcessStats, listener: WorkerListener) -> None:
+        self._hired = hired
         self._slots = slots
         self._stats = stats
         self._listener = listener
@@ -105,7 +125,7 @@ class WorkerPool:
         return f"<WorkerPool {format_count(len(self.workers), 'worker')}, {busy} busy, {queued} queued>"
 
     @property
-    def workers(self) -> Sequence[WorkerProcess]:
+    def workers(self) -> Sequence[PoolWorker]:
         """All workers that begin or finish batches."""
         return [worker for generation in self._generations for worker in generation.workers]
 
@@ -114,7 +134,12 @@ class WorkerPool:
         """How many workers have died, in these generations and earlier ones."""
         return self._ended_deaths + sum(generation.deaths for generation in self._generations)
 
-    def busy_fraction(self, reporting_worker: WorkerProcess | None) -> float:
+    def count_remote_death(self) -> None:
+        """Counts the death of a decode process that a worker replaces by itself."""
+        self._ended_deaths += 1
+        self._stats.add_count("engine", "worker_deaths")
+
+    def busy_fraction(self, reporting_worker: PoolWorker | None) -> float:
         """Returns the fraction of the newest workers that have a task, 0 to 1. `reporting_worker` counts as such."""
         workers = self._generations[-1].workers
         return sum([bool(worker.tasks) or worker is reporting_worker for worker in workers]) / max(1, len(workers))
@@ -180,10 +205,7 @@ class WorkerPool:
     def kill_workers_waiting_for_files(self, stream_number: int) -> None:
         """Kills the workers that wait for files of this stream's number; others start in their place."""
         for worker in self.workers:
-            at = worker.row_progress
-            task = worker.tasks.get(at.task)
-            if task is not None and task.stream == stream_number and is_waiting_for_file(at):
-                worker.kill_waiting_process()
+            worker.kill_if_waiting_for_stream(stream_number)
 
     # --- generations
 
@@ -228,7 +250,7 @@ class WorkerPool:
     async def _run_generation(self, generation: _WorkerGeneration) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for place in range(self._count):
+                for place in range(self._hired.count):
                     group.create_task(self._keep_worker_running(generation, place), name=f"worker-{place}")
         finally:
             # Workers have manifests open, or are about to open them. The caller removes these files after this
@@ -260,10 +282,10 @@ class WorkerPool:
             worker.close()
             await asyncio.sleep(pause_s)
 
-    async def _start_worker(self, place: int) -> WorkerProcess | None:
+    async def _start_worker(self, place: int) -> PoolWorker | None:
         """Starts a worker; returns None when the host has no room for a process now. Raises other OSErrors."""
         try:
-            return await WorkerProcess.start(place, self._listener, self._row_deadline_s)
+            return await self._hired.start(place, self._listener)
         except OSError as error:
             if error.errno not in _PASSING_ERRORS:
                 raise

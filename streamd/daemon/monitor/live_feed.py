@@ -26,6 +26,7 @@ from streamd.core.captions import format_image_shape
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,
+    NodeStatus,
     SessionStatus,
     StreamStatus,
     find_reached_epoch_and_step,
@@ -70,6 +71,7 @@ class DaemonView:
     memory_used_bytes: int
     draining: bool
     window: str
+    nodes: tuple[NodeStatus, ...] = ()  # of the cluster that decodes, if one does
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ def _build_daemon_view(status: DaemonStatus, host: str) -> DaemonView:
         status.memory_used_bytes,
         status.draining,
         format_window(status.window_s),
+        () if status.cluster is None else status.cluster.nodes,
     )
 
 

@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream
 from streamd.core.bottleneck import EpochBottleneck
 from streamd.core.counters import BUCKET_BOUNDS_S
-from streamd.core.status import SessionState, SessionStatus, StreamStatus
+from streamd.core.status import ClusterStatus, NodeStatus, SessionState, SessionStatus, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
@@ -358,6 +358,18 @@ def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     yield build_gauge_metric("trainer_lag_steps", text, _TRAINER_LABELS, lags)
 
 
+_NODE_GAUGES: Final[tuple[tuple[str, str, Callable[[NodeStatus], float]], ...]] = (
+    ("node_serving", "Whether a node of the cluster decodes now.", lambda node: float(node.state == "serving")),
+    ("node_workers", "Decode processes of a node.", lambda node: node.workers),
+    ("node_tasks", "Tasks that a node has not finished.", lambda node: node.tasks),
+    (
+        "node_samples_per_second",
+        "Samples that a node delivered a second, over the last 10 s.",
+        lambda node: node.samples_per_s,
+    ),
+)
+
+
 def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """Yields the metric families of the daemon as a whole."""
     yield build_info_metric("build", "The version that runs.", ["version"], [[snapshot.status.version]])
@@ -367,6 +379,13 @@ def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     yield from _build_unlabelled_metrics(_WORK_METRICS, snapshot)
     dropped = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
     yield build_counter_metric("frames_dropped", _FRAMES_DROPPED_TEXT, ["reason"], dropped)
+    if snapshot.status.cluster is not None:
+        yield from _build_node_metrics(snapshot.status.cluster)
+
+
+def _build_node_metrics(cluster: ClusterStatus) -> Iterator[Metric]:
+    for name, text, of in _NODE_GAUGES:
+        yield build_gauge_metric(name, text, ["node"], [([each.name], of(each)) for each in cluster.nodes])
 
 
 def _build_unlabelled_metrics(metrics: Iterable[DaemonMetric], snapshot: MonitorSnapshot) -> Iterator[Metric]:

@@ -26,7 +26,7 @@ from streamd.config.load import load_config
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.engine.engine import EngineListener, LocalEngine
+from streamd.daemon.engine.engine import BatchEngine, EngineListener
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.ipc.slots import SlotStore
@@ -150,10 +150,10 @@ async def _ended_with(error: Exception) -> asyncio.Task[None]:
 
 
 def test_workers_that_cannot_start_raise_their_error(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_engine: LocalEngine) -> None:
+    async def refuse(_engine: BatchEngine) -> None:
         raise PackError("no process can be started")
 
-    monkeypatch.setattr(local.LocalEngine, "run", refuse)
+    monkeypatch.setattr(local.BatchEngine, "run", refuse)
 
     async def run() -> None:
         async with open_batch_decoder(stream, 1, 1) as batches:

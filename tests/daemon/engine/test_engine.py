@@ -22,7 +22,7 @@ from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import batch_job, engine, worker_pool
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import record_bad_samples
-from streamd.daemon.engine.worker_handle import WorkerProcess
+from streamd.daemon.engine.worker_pool import PoolWorker
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import TaskDone
@@ -355,7 +355,7 @@ def test_a_bad_sample_is_recorded_and_counted_once(served: Serve) -> None:
 async def test_batches_finished_by_one_message_are_reported_together_and_in_order(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig, worker, filled = Rig(served(), workers=1), cast("WorkerProcess", WorkerFake()), list[Sequence[BatchJob]]()
+    rig, worker, filled = Rig(served(), workers=1), cast("PoolWorker", WorkerFake()), list[Sequence[BatchJob]]()
     monkeypatch.setattr(rig, "on_batches_filled", filled.append)
     rig.engine._pool._generations[0].workers.append(worker)
     for slot in (1, 2, 3):

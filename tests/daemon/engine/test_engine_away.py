@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from support.opened_streams import Serve
 
 from streamd.daemon.engine import absences
 from streamd.daemon.engine.absences import check_data_present
+from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.supervisor.worker_process import WorkerProcess
 
 QUICK_S = 0.001
 
@@ -128,7 +131,7 @@ async def test_workers_that_wait_for_missing_data_are_replaced_and_no_sample_is_
         rig.wait_for_data()
         faults.hang_reads()
         rig.produce()
-        (worker,) = engine._pool.workers
+        worker = cast("WorkerProcess[Task]", engine._pool.workers[0])
         await rig.until(lambda: worker.row_progress.task in worker.tasks)
         if is_early:
             engine._missing_data.on_missing(0, "its mount hangs")

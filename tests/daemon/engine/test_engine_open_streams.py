@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from streamd.core.spec import PixelId
-from streamd.daemon.engine.crashes import TransformFault
 from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, OtherPixelsError
-from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformPlace
+from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformFault, TransformPlace
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from support.served_folder import serve, spoil
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import batch_job, worker_pool
 from streamd.daemon.engine.batch_job import Task
-from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.limits import TASK_ROWS
+from streamd.supervisor.worker_process import WorkerProcess
 
 DEADLINE_S = 2.0
 Serve = Callable[..., ServedStream]
@@ -78,7 +78,7 @@ async def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     given: list[tuple[bool, list[int]]] = []
     give_task = WorkerProcess.send_task
 
-    def noted(worker: WorkerProcess, task: Task, *rest: Any) -> None:
+    def noted(worker: WorkerProcess[Task], task: Task, *rest: Any) -> None:
         if task.ids.tolist() == [3]:
             given.append((worker.is_fresh, list(worker.tasks)))
         assert not worker.has_suspect

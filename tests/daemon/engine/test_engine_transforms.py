@@ -16,12 +16,13 @@ from support.transform_programs import DRAWN, Write
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import engine as local
-from streamd.daemon.engine.crashes import TransformFault
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.engine.worker_pool import hire_local_workers
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import TransformFault
 
 
 @pytest.fixture
@@ -102,9 +103,9 @@ def test_only_a_transform_that_was_not_tried_needs_new_workers(served: Serve) ->
     one, another = served(INVERT), served(INVERT, "another")
     plain = replace(one, transform=None)
     slots = SlotStore()
-    unused = LocalEngine([plain], slots, ProcessStats(), 1)
+    unused = BatchEngine([plain], slots, ProcessStats(), hire_local_workers(1))
     assert [unused.needs_new_workers(each) for each in ([plain], [one])] == [False, True]
-    engine = LocalEngine([one], slots, ProcessStats(), 1)
+    engine = BatchEngine([one], slots, ProcessStats(), hire_local_workers(1))
     assert [engine.needs_new_workers(each) for each in ([one, plain], [another], [one, another])] == [False, True, True]
     edited = served(INVERT + "  # edited")
     assert engine.needs_new_workers([edited])
@@ -115,7 +116,7 @@ async def test_new_workers_that_open_nothing_in_time_are_discarded(
 ) -> None:
     monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
     stream = served(INVERT)
-    engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
+    engine = BatchEngine([stream], SlotStore(), ProcessStats(), hire_local_workers(0))
     running = asyncio.ensure_future(engine.run())
     await asyncio.sleep(0)
     with pytest.raises(ConfigError, match="no new worker has opened train within"):

@@ -12,11 +12,11 @@ import pytest
 from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, running_real_pool, turn, with_workers
 
 from streamd.daemon.engine import worker_pool
-from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import CloseStream, UnmapSlots
 from streamd.limits import MAX_TASKS_AHEAD
+from streamd.supervisor.worker_process import WorkerProcess
 
 LIMIT_S = 20.0
 
@@ -155,7 +155,7 @@ async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_MAX_S", 0.001)
     start, refusals = WorkerProcess.start, [OSError(code, os.strerror(code))] * 2
 
-    async def refused(*arguments: Any) -> WorkerProcess:
+    async def refused(*arguments: Any) -> WorkerProcess[Any]:
         if refusals:
             raise refusals.pop()
         return await start(*arguments)

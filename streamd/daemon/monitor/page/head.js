@@ -5,7 +5,7 @@ import { sparkline } from "./history.js";
 import { bytes, count, counted, percent, processesOf, rate, span, visible } from "./words.js";
 
 /** @import { History } from "./history.js" */
-/** @import { Daemon, Snapshot } from "./shapes.js" */
+/** @import { Daemon, Node, Snapshot } from "./shapes.js" */
 /** @typedef {"live" | "starts" | "away"} State */
 
 const STEADY_MS = 5000; // a limit that comes and goes is not spoken of
@@ -116,10 +116,21 @@ export function showDaemon({ daemon, streams, trainers }, history) {
     ["trainers", count(processesOf(trainers)), `on ${counted(streams.length, "stream")}`],
     ["workers busy", percent(daemon.busy_fraction), busy],
     ["memory used", percent(used / Math.max(1, all)), `${bytes(used)} of ${bytes(all)}`],
+    ...nodesReading(daemon.nodes),
     ["up", span(daemon.uptime_s), daemon.draining ? "shutting down" : `pid ${daemon.pid}`],
   ];
   say(byId("window"), `rates and shares are averages ${daemon.window}`);
   sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "taken" ? history : null));
+}
+
+/** The nodes of a cluster: how many decode, and the rate or the state of each. @param {Node[]} nodes */
+function nodesReading(nodes) {
+  if (!nodes.length) return [];
+  const words = nodes.map((each) =>
+    `${visible(each.name)} ${each.state === "serving" ? `${rate(each.samples_per_s)} samples/s` : each.state}`,
+  );
+  const serving = nodes.filter((each) => each.state === "serving").length;
+  return [["nodes", `${serving} of ${nodes.length}`, words.join(", ")]];
 }
 
 /** @param {History | null} history drawn beside it */

@@ -4,8 +4,11 @@
  *
  * @typedef {{version: string, pid: number, endpoint: string, host: string, uptime_s: number, workers: number,
  *   busy_fraction: number, memory_bytes: number, memory_used_bytes: number, worker_deaths: number, draining: boolean,
- *   window: string,
+ *   window: string, nodes: Node[],
  * }} Daemon
+ *
+ * A node of a cluster that decodes for the daemon.
+ * @typedef {{name: string, state: string, workers: number, tasks: number, samples_per_s: number, waits_for: string}} Node
  *
  * Where batches wait. `reading` and `decoding` are parts of the workers' time; `tag` names the limit where it is drawn.
  * @typedef {"disk" | "decode" | "memory" | "transport" | "none" | "pending" | "nobody"} Limit

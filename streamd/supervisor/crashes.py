@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
+from streamd.ipc.worker_messages import TransformFault
 from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 
 # Phases in which a worker handles a row's pixels: the verb for messages, and the name of what runs.
@@ -56,15 +57,6 @@ def diagnose_silent_worker(
 def is_waiting_for_file(progress: RowProgress) -> bool:
     """Whether a worker that has a task waits for files: its progress page shows it at no row's pixels."""
     return progress.phase not in _PIXEL_PHASES
-
-
-@dataclass(frozen=True, slots=True)
-class TransformFault:
-    """A fault in the transform of a stream version; `is_certain` if nothing else can be the cause."""
-
-    stream_number: int
-    reason: str
-    is_certain: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,12 @@ import pytest
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import WorkerExit
-from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
+from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerReport
+from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerDied, WorkerReport
+from streamd.supervisor.worker_process import WorkerProcess
 
 ANSWER_S = 20.0
 Reports = asyncio.Queue[WorkerReport]
@@ -36,22 +35,22 @@ class ReportRecorder:
     def __init__(self) -> None:
         self.reports: Reports = asyncio.Queue()
 
-    def on_worker_reports(self, _worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
+    def on_worker_reports(self, _worker: WorkerProcess[Task], reports: Sequence[WorkerReport]) -> None:
         for report in reports:
             self.reports.put_nowait(report)
 
-    def on_worker_started(self, worker: WorkerProcess) -> None: ...
+    def on_worker_started(self, worker: WorkerProcess[Task]) -> None: ...
 
-    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None: ...
+    def on_worker_waiting(self, worker: WorkerProcess[Task], progress: RowProgress) -> None: ...
 
-    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None: ...
+    def on_worker_died(self, worker: WorkerProcess[Task], death: WorkerDied) -> None: ...
 
 
 @asynccontextmanager
-async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess, Reports]]:
+async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess[Task], Reports]]:
     """A worker, which has opened the stream if there is one, and what it says."""
     recorder = ReportRecorder()
-    worker = await WorkerProcess.start(0, recorder, ANSWER_S)
+    worker = await WorkerProcess[Task].start(0, recorder, ANSWER_S)
     if stream is not None:
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         assert await recorder.reports.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
@@ -119,7 +118,7 @@ async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, 
 
 @pytest.mark.long
 async def test_shut_down_waits_until_the_worker_has_ended() -> None:
-    idle, stopped = [await WorkerProcess.start(0, ReportRecorder(), ANSWER_S) for _ in range(2)]
+    idle, stopped = [await WorkerProcess[Task].start(0, ReportRecorder(), ANSWER_S) for _ in range(2)]
     os.kill(stopped.pid, signal.SIGSTOP)
     for worker, code in ((idle, 0), (stopped, -signal.SIGKILL)):
         await worker.shut_down()
@@ -142,11 +141,11 @@ async def test_the_progress_of_a_dead_worker_is_known(stream: ServedStream, slot
         await reports.get()
         os.kill(worker.pid, signal.SIGSEGV)
         death = await worker.wait_for_exit()
-        assert (death.progress.task, death.progress.phase, death.sample_fault) == (7, WorkerPhase.IDLE, None)
+        assert (death.tasks, death.blamed_task, death.sample_fault) == ((7,), 7, None)
         assert death.description == "killed by SIGSEGV"
 
 
 async def test_a_missing_program_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
-        await WorkerProcess.start(0, ReportRecorder(), ANSWER_S)
+        await WorkerProcess[Task].start(0, ReportRecorder(), ANSWER_S)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamd.daemon.engine import watchdog
-from streamd.daemon.engine.crashes import WorkerCondition
-from streamd.daemon.engine.watchdog import Watchdog
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase
 from streamd.ipc.slots import create_memfd
+from streamd.supervisor import watchdog
+from streamd.supervisor.crashes import WorkerCondition
+from streamd.supervisor.watchdog import Watchdog
 
 DEADLINE_S = 0.05
 LIMIT_S = 20.0
@@ -104,7 +104,7 @@ def test_a_stopped_process_is_found_long_before_a_rows_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
-    monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
+    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", DEADLINE_S)
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
     found = asyncio.run(watched(track.read_row_progress, pid=process.pid, deadline_s=10 * LIMIT_S))

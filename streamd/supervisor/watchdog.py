@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from streamd.daemon.engine.crashes import WorkerCondition, diagnose_silent_worker
 from streamd.ipc.progress_page import RowProgress, TransformTrial
 from streamd.limits import STOPPED_S
+from streamd.supervisor.crashes import WorkerCondition, diagnose_silent_worker
 
 _LATE_S: Final = 1.0  # a timer this late means that the whole host stood still, the workers with it
 

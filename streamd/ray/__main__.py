@@ -1,0 +1,40 @@
+"""The entry point of a bridge: `python -m streamd.ray LINK SETTINGS`, a socket's descriptor and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+
+from streamd.core.cluster_settings import decode_settings
+from streamd.ipc.standard_files import fill_closed_standard_descriptors
+from streamd.ray.bridge import Bridge
+from streamd.ray.cluster import Cluster
+
+_STDOUT, _STDERR = 1, 2
+
+
+async def _run_bridge(link: socket.socket, cluster: Cluster, settings_text: str) -> None:
+    await Bridge(link, decode_settings(settings_text), cluster).run()
+
+
+def main() -> None:
+    """Runs a bridge on the socket whose descriptor is the first argument."""
+    fill_closed_standard_descriptors()
+    os.dup2(_STDERR, _STDOUT)  # libraries may print, and the standard output of a command is for its results
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the daemon drains; the bridge ends when the daemon does
+    cluster = Cluster(decode_settings(sys.argv[2]))
+    try:
+        with socket.socket(fileno=int(sys.argv[1])) as link:
+            asyncio.run(_run_bridge(link, cluster, sys.argv[2]))
+    finally:
+        cluster.leave()
+
+
+if __name__ == "__main__":
+    main()

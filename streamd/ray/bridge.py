@@ -1,0 +1,373 @@
+"""The bridge: one worker of large capacity to the daemon, and the master of all nodes to the cluster.
+
+Tasks come over the socket pair of a worker, with the descriptors of their slots. Nodes fill them in memory of their
+own; the bridge copies the rows into the slots, once, and reports. When the daemon's end of the socket closes, it exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace as replace_fields
+
+from streamd.core.cluster_settings import ClusterSettings
+from streamd.core.spec import PixelId
+from streamd.core.status import ClusterStatus, NodeStatus
+from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.worker_messages import (
+    MAX_GROUP_RECORDS,
+    MAX_RECORD_BYTES,
+    CloseStream,
+    ClusterChanged,
+    FillRows,
+    OpenStream,
+    StreamReady,
+    TaskDone,
+    UnfilledRow,
+    UnmapSlots,
+    WorkerDied,
+    WorkerReport,
+    decode_command,
+    decode_report,
+    encode_command,
+    encode_report,
+)
+from streamd.limits import (
+    CLUSTER_ANSWER_S,
+    MAX_NODES,
+    MAX_TESTIMONIES,
+    NODE_RATE_S,
+    NODE_REPORT_S,
+    NODE_RETRY_S,
+    NODES_LOOK_S,
+)
+from streamd.ray.cluster import Cluster, ClusterError, NodeLostError
+from streamd.ray.node_actor import FilledRows
+from streamd.ray.node_choice import ClusterNode, choose_nodes
+from streamd.ray.node_keeper import NodeKeeper
+from streamd.ray.offered_streams import OfferedStream
+from streamd.ray.reference_worker import ReferenceWorker
+from streamd.ray.slot_writer import MappedSlots, write_rows
+from streamd.ray.task_table import NodeCall, TaskTable
+
+
+@dataclass(frozen=True, slots=True)
+class _BridgeTask:
+    task: FillRows
+    memory: memoryview  # of its slot
+
+
+class Bridge:
+    """Serves the daemon until its end of `link` closes. Lives on the event loop."""
+
+    def __init__(self, link: socket.socket, settings: ClusterSettings, cluster: Cluster) -> None:
+        self._link = link
+        self._settings = settings
+        self._cluster = cluster
+        self._table = TaskTable()
+        self._slots = MappedSlots()
+        self._tasks: dict[int, _BridgeTask] = {}
+        self._streams: dict[int, OfferedStream] = {}
+        self._keepers: dict[str, NodeKeeper] = {}  # by node id
+        self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._delivered: dict[str, deque[tuple[float, int]]] = {}  # by node: when, and how many samples
+        self._testimonies: OrderedDict[tuple[int, int], set[str]] = OrderedDict()  # by stream and sample
+        self._reference = ReferenceWorker(settings.row_deadline_s, self._on_reference_report)
+        self._problem = "the cluster is being joined"
+        self._reports: asyncio.Queue[WorkerReport] = asyncio.Queue()
+        self._ended = asyncio.Event()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._status_timer: asyncio.TimerHandle | None = None
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Runs the bridge. All actors have been told to end when it returns."""
+        loop = asyncio.get_running_loop()
+        self._link.setblocking(False)
+        loop.add_reader(self._link, self._receive_commands)
+        async with asyncio.TaskGroup() as self._group:
+            running = [
+                self._group.create_task(self._reference.run(), name="reference worker"),
+                self._group.create_task(self._send_reports(), name="reports"),
+                self._group.create_task(self._keep_cluster(), name="cluster"),
+            ]
+            await self._ended.wait()
+            for task in (*running, *self._keeping.values()):
+                task.cancel()
+
+    # --- the daemon
+
+    def _receive_commands(self) -> None:
+        """Receives one datagram and handles its commands; the event loop calls again while there are more."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, MAX_GROUP_RECORDS)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data, descriptors = b"", []
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._link)
+            self._ended.set()
+            return
+        for record in split_records(data):
+            self._handle_command(record, descriptors)
+        self._assign_tasks()
+
+    def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
+        match decode_command(data):
+            case FillRows() as task:
+                self._tasks[task.number] = _BridgeTask(task, self._slots.map_slot_of(task, descriptors))
+                self._table.add_task(task.number, task.stream, is_alone=task.is_suspect)
+            case UnmapSlots(slots):
+                self._slots.unmap_slots(slots)
+            case OpenStream() as command:
+                self._streams[command.number] = OfferedStream.offer(command)
+                self._reference.open_stream(command)
+                self._update_streams_of_nodes()
+            case CloseStream(number):
+                self._close_stream(number)
+
+    def _close_stream(self, number: int) -> None:
+        # The daemon sends this when none of the stream's tasks is under way. A node that is silent may have some.
+        stream = self._streams.pop(number, None)
+        if stream is not None and not stream.pixel_id.done():
+            stream.pixel_id.cancel()
+        self._reference.close_stream(number)
+        self._table.forget_stream(number)
+        for keeper in self._keepers.values():
+            if number in keeper.proven:
+                self._start_task(self._close_stream_on_node(keeper, number))
+        self._update_streams_of_nodes()
+
+    async def _close_stream_on_node(self, keeper: NodeKeeper, number: int) -> None:
+        if keeper.actor is None:
+            return
+        try:
+            await keeper.actor.close_stream(number)
+        except NodeLostError as error:
+            keeper.fail(error)
+
+    def _update_streams_of_nodes(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.update_streams()
+
+    def _start_task(self, work: object) -> None:
+        assert self._group is not None  # noqa: S101 - the bridge runs
+        self._group.create_task(work)  # type: ignore[arg-type]  # a coroutine
+
+    def _on_reference_report(self, report: WorkerReport) -> None:
+        if isinstance(report, StreamReady):
+            stream = self._streams.get(report.stream)
+            if stream is not None and not stream.pixel_id.done():
+                stream.pixel_id.set_result(PixelId(report.pixel_id))
+        self._reports.put_nowait(report)
+
+    async def _send_reports(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            records = [encode_report(await self._reports.get())]
+            size = len(records[0])
+            while not self._reports.empty() and len(records) < MAX_GROUP_RECORDS and size < MAX_RECORD_BYTES // 4:
+                records.append(encode_report(self._reports.get_nowait()))
+                size += len(records[-1])
+            try:
+                await loop.sock_sendall(self._link, bundle_records(records))
+            except (BrokenPipeError, ConnectionResetError):
+                self._ended.set()
+                return
+
+    # --- the cluster
+
+    async def _keep_cluster(self) -> None:
+        """Joins the cluster, and follows its list of nodes."""
+        while True:
+            try:
+                await self._cluster.join()
+                break
+            except ClusterError as error:
+                self._set_problem(str(error))
+            await asyncio.sleep(NODE_RETRY_S)
+        looking: asyncio.Future[list[ClusterNode]] | None = None
+        while True:
+            # A look that has not answered goes on: a second one would block another thread.
+            looking = looking or asyncio.ensure_future(self._cluster.list_nodes())
+            done, _ = await asyncio.wait({looking}, timeout=CLUSTER_ANSWER_S)
+            if not done:
+                self._set_problem(f"the head of the cluster at {self._cluster.address} does not answer")
+                continue
+            try:
+                self._update_nodes(looking.result())
+                self._set_problem("")
+            except ClusterError as error:
+                self._set_problem(str(error))
+            looking = None
+            await asyncio.sleep(NODES_LOOK_S)
+
+    def _set_problem(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._report_status()
+
+    def _update_nodes(self, alive: Sequence[ClusterNode]) -> None:
+        chosen = {each.node_id: each for each in choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES)}
+        for node_id in self._keepers.keys() - chosen.keys():
+            self._keeping.pop(node_id).cancel()
+            del self._keepers[node_id]
+            self._report_status()
+        for node_id, node in chosen.items():
+            if node_id not in self._keepers:
+                keeper = self._keepers[node_id] = NodeKeeper(node, self._cluster, self._streams, self)
+                assert self._group is not None  # noqa: S101 - the bridge runs
+                self._keeping[node_id] = self._group.create_task(keeper.run(), name=f"node {node.name}")
+                self._report_status()
+
+    # --- NodeListener
+
+    def on_node_ready(self, keeper: NodeKeeper) -> None:
+        """The node may prove streams."""
+        self._table.add_node(keeper.node.node_id, self._settings.workers_per_node)
+
+    def on_stream_proven(self, keeper: NodeKeeper, stream: int) -> None:
+        """The node gets tasks of a stream."""
+        self._table.add_stream(keeper.node.node_id, stream)
+        self._assign_tasks()
+
+    def on_node_gone(self, keeper: NodeKeeper) -> None:
+        """The tasks of the node go to others."""
+        self._table.remove_node(keeper.node.node_id)
+        self._assign_tasks()
+
+    def on_node_changed(self, keeper: NodeKeeper) -> None:
+        """The daemon hears of the node's state."""
+        del keeper
+        self._report_status()
+
+    # --- tasks
+
+    def _assign_tasks(self) -> None:
+        while call := self._table.take_next_call(time.monotonic()):
+            self._start_task(self._run_call(call))
+        self._set_deadline_timer()
+
+    def _set_deadline_timer(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        due_s, now_s = self._table.next_deadline_s, time.monotonic()
+        loop = asyncio.get_running_loop()
+        self._deadline = None if due_s is None else loop.call_later(max(0.0, due_s - now_s), self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        if self._table.mark_overdue_calls(time.monotonic()):
+            self._report_status()
+        self._assign_tasks()
+
+    async def _run_call(self, call: NodeCall) -> None:
+        keeper = self._keepers.get(call.node)
+        if keeper is None or keeper.actor is None:  # it went in this turn of the loop
+            self._table.remove_node(call.node)
+            return
+        try:
+            filled = await keeper.actor.fill_rows([encode_command(self._tasks[each].task) for each in call.tasks])
+        except NodeLostError as error:
+            self._table.remove_node(call.node)
+            keeper.fail(error)
+        else:
+            self._finish_call(call, keeper, filled)
+        self._assign_tasks()
+
+    def _finish_call(self, call: NodeCall, keeper: NodeKeeper, filled: FilledRows) -> None:
+        was_silent = self._table.is_silent(call.node)
+        left = set(self._table.close_call(call, time.monotonic()))
+        for record, rows in filled:
+            report = decode_report(record)
+            match report:
+                case TaskDone(number):
+                    pass
+                case WorkerDied(tasks=(number,)):
+                    pass
+                case _:
+                    continue
+            if number in left:
+                left.discard(number)
+                self._finish_task(number, report, rows, keeper)
+        for number in left:  # a node that does not answer for a task has not filled it
+            self._table.requeue(number, avoided={call.node})
+        if was_silent:
+            self._report_status()
+        elif self._status_timer is None:
+            self._status_timer = asyncio.get_running_loop().call_later(NODE_REPORT_S, self._report_status)
+
+    def _finish_task(
+        self, number: int, report: WorkerReport, rows: npt.NDArray[np.uint8] | None, keeper: NodeKeeper
+    ) -> None:
+        known, node = self._tasks[number], keeper.node.node_id
+        task = known.task
+        if isinstance(report, TaskDone):
+            away = next((each.reason for each in report.bad if each.away), "")
+            if away:
+                self._table.remove_stream(node, task.stream)
+                keeper.refuse_stream(task.stream, away)
+                self._table.requeue(number, avoided={node})
+                return
+            bad, doubting = self._judge_bad_rows(report.bad, task.stream, node)
+            if doubting and self._table.has_other_node(task.stream, doubting):
+                self._table.requeue(number, avoided=doubting)
+                return
+            report = replace_fields(report, bad=bad)
+            if rows is not None:
+                write_rows(self._streams[task.stream].command.spec, task, rows, known.memory)
+            self._delivered.setdefault(node, deque()).append((time.monotonic(), task.rows.size))
+        self._table.take_out(number)
+        del self._tasks[number]
+        self._reports.put_nowait(report)
+
+    def _judge_bad_rows(
+        self, bad: tuple[UnfilledRow, ...], stream: int, node: str
+    ) -> tuple[tuple[UnfilledRow, ...], set[str]]:
+        """Returns the bad rows, and the nodes whose word alone is not enough: a second node must say the same."""
+        judged, doubting = [], set[str]()
+        for row in bad:
+            if row.of_this_host and row.lasting:
+                witnesses = self._testimonies.setdefault((stream, row.sample_id), set())
+                self._testimonies.move_to_end((stream, row.sample_id))
+                witnesses.add(node)
+                if len(witnesses) == 1:
+                    doubting |= witnesses
+                    judged.append(replace(row, lasting=False))
+                    continue
+            judged.append(row)
+        while len(self._testimonies) > MAX_TESTIMONIES:
+            self._testimonies.popitem(last=False)
+        return tuple(judged), doubting
+
+    # --- status
+
+    def _report_status(self) -> None:
+        if self._status_timer is not None:
+            self._status_timer.cancel()
+            self._status_timer = None
+        nodes = tuple(self._describe_node(keeper) for keeper in self._keepers.values())
+        self._reports.put_nowait(ClusterChanged(ClusterStatus(self._cluster.address, self._problem, nodes)))
+
+    def _describe_node(self, keeper: NodeKeeper) -> NodeStatus:
+        node, now_s = keeper.node.node_id, time.monotonic()
+        delivered = self._delivered.setdefault(node, deque())
+        while delivered and delivered[0][0] < now_s - NODE_RATE_S:
+            delivered.popleft()
+        is_silent = keeper.state == "serving" and self._table.is_silent(node)
+        return NodeStatus(
+            f"{keeper.node.name}/{node[:6]}",
+            "silent" if is_silent else keeper.state,
+            self._settings.workers_per_node,
+            self._table.count_node_tasks(node),
+            sum(samples for _, samples in delivered) / NODE_RATE_S,
+            "it has not answered in time" if is_silent else keeper.reason,
+        )

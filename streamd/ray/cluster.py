@@ -1,0 +1,174 @@
+"""The only module that imports ray: joins a cluster, lists its nodes, starts an actor on one, and calls it.
+
+Ray is imported inside functions, so that a bridge can say that it is missing. Its calls to the cluster's head block,
+so they run in threads, and the caller bounds how long it waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.cluster_settings import ClusterSettings
+from streamd.errors import MissingExtraError, StreamdError
+from streamd.ray.node_actor import FilledRows, NodeActor
+from streamd.ray.node_choice import ClusterNode
+
+NAMESPACE: Final = "streamd"
+LOCAL_ADDRESS: Final = "local"
+# For a cluster that the bridge starts. Another one is its owner's, and these change nothing there.
+_OWN_CLUSTER_ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0"}
+_ACTOR_CONCURRENCY: Final = 1000  # calls at a time; the bridge bounds them, and `describe` must not wait for others
+
+
+class ClusterError(StreamdError):
+    """The cluster cannot be joined, or does not answer."""
+
+
+class NodeLostError(StreamdError):
+    """A call of a node has failed: its actor or its host is gone, or a result cannot be fetched."""
+
+
+def _import_ray() -> Any:
+    try:
+        import ray  # noqa: PLC0415 - see the module
+    except ImportError as error:
+        raise MissingExtraError("ray", "ray", "engine: ray") from error
+    return ray
+
+
+class Cluster:
+    """A cluster that this process has joined, or starts for itself where the address is `local`."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self.address = settings.address
+
+    async def join(self) -> None:
+        """Joins the cluster. Raises ClusterError if there is none, and MissingExtraError without ray."""
+        await asyncio.to_thread(self._join)
+        # ray.init may have set its own handler, which would end this process before its daemon has drained.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def _join(self) -> None:
+        is_local = self._settings.address == LOCAL_ADDRESS
+        if is_local:
+            os.environ.update(_OWN_CLUSTER_ENVIRONMENT)
+        ray = _import_ray()
+        try:
+            context = ray.init(
+                address=self._settings.address,
+                namespace=NAMESPACE,
+                configure_logging=False,
+                log_to_driver=False,
+                include_dashboard=False if is_local else None,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            ray.shutdown()
+            raise ClusterError(f"cannot join the cluster at {self._settings.address}: {_first_line(error)}") from error
+        self.address = str(context.address_info.get("address") or self._settings.address)
+
+    async def list_nodes(self) -> list[ClusterNode]:
+        """Returns the nodes that are alive. Raises ClusterError if the cluster's head does not say."""
+        return await asyncio.to_thread(self._list_nodes)
+
+    def _list_nodes(self) -> list[ClusterNode]:
+        ray = _import_ray()
+        from ray._private import state  # noqa: PLC0415 - Ray has no public call for it
+
+        try:
+            read_free: Callable[[], dict[str, dict[str, float]]] = state.available_resources_per_node
+            free = read_free()
+            return [
+                ClusterNode(
+                    each["NodeID"],
+                    str(each.get("NodeName") or each["NodeManagerAddress"]),
+                    each["Resources"],
+                    free.get(each["NodeID"], {}),
+                )
+                for each in ray.nodes()
+                if each["Alive"]
+            ]
+        except Exception as error:  # its errors have no common class
+            raise ClusterError(
+                f"the head of the cluster at {self.address} does not answer: {_first_line(error)}"
+            ) from error
+
+    def start_node(self, node: ClusterNode) -> RayNode:
+        """Starts an actor on a node. Whether it can, the first call says."""
+        ray, settings = _import_ray(), self._settings
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - as above
+
+        actor = ray.remote(NodeActor).options(
+            name=f"streamd-node-{node.name}-{node.node_id[:8]}-{os.getpid()}",
+            num_cpus=settings.num_cpus,
+            resources=dict(settings.resources) or None,
+            runtime_env=dict(settings.runtime_env) or None,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False),
+            max_restarts=0,  # Ray would start it behind our back, without its streams
+            max_task_retries=0,
+            max_concurrency=_ACTOR_CONCURRENCY,
+        )
+        return RayNode(actor.remote(settings.workers_per_node, settings.row_deadline_s), ray)
+
+    def put_bytes(self, data: npt.NDArray[np.uint8]) -> Any:
+        """Puts bytes into the object store, and returns a reference that calls of any node take."""
+        return _import_ray().put(data)
+
+    def leave(self) -> None:
+        """Ends the actors, and the cluster if this process started it."""
+        _import_ray().shutdown()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RayNode:
+    """An actor on a node. All calls raise NodeLostError."""
+
+    actor: Any
+    ray: Any
+
+    async def describe(self) -> bytes:
+        """See NodeActor."""
+        return bytes(await self._await_result(self.actor.describe.remote()))
+
+    async def has_manifest(self, key: str) -> bool:
+        """See NodeActor."""
+        return bool(await self._await_result(self.actor.has_manifest.remote(key)))
+
+    async def receive_manifest(self, key: str, reference: Any) -> None:
+        """Sends a manifest that `put_bytes` has put into the object store."""
+        await self._await_result(self.actor.receive_manifest.remote(key, reference))
+
+    async def open_stream(self, data: bytes) -> bytes:
+        """See NodeActor."""
+        return bytes(await self._await_result(self.actor.open_stream.remote(data)))
+
+    async def close_stream(self, number: int) -> None:
+        """See NodeActor."""
+        await self._await_result(self.actor.close_stream.remote(number))
+
+    async def fill_rows(self, records: Sequence[bytes]) -> FilledRows:
+        """See NodeActor. The arrays are views of the object store's memory."""
+        filled: FilledRows = await self._await_result(self.actor.fill_rows.remote(list(records)))
+        return filled
+
+    async def _await_result(self, reference: Awaitable[Any]) -> Any:
+        try:
+            return await reference
+        except self.ray.exceptions.RayError as error:
+            raise NodeLostError(_first_line(error)) from error
+
+    def end(self) -> None:
+        """Ends the actor and its decode processes."""
+        self.ray.kill(self.actor)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,38 @@
+"""Which nodes of a cluster decode for a daemon. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamd.core.cluster_settings import ClusterSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node that is alive: what it has in all, and what of it is free. `name` is its host's, or its address."""
+
+    node_id: str
+    name: str
+    resources: Mapping[str, float] = field(default_factory=dict)
+    free: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def free_fraction(self) -> float:
+        """The fraction of its processors that is free, 0 to 1."""
+        return self.free.get("CPU", 0.0) / max(self.resources.get("CPU", 0.0), 1.0)
+
+
+def choose_nodes(
+    nodes: Iterable[ClusterNode], settings: ClusterSettings, chosen: Collection[str], most: int
+) -> list[ClusterNode]:
+    """Returns the nodes that decode, those of `chosen` first, which decode already.
+
+    A node that does not have what an actor needs is left out.
+    """
+    needed = {"CPU": settings.num_cpus, **settings.resources}
+    fit = [node for node in nodes if all(node.resources.get(name, 0.0) >= amount for name, amount in needed.items())]
+    count = most if settings.nodes is None else min(settings.nodes, most)
+    idlest_first = settings.placement == "SPREAD"
+    ranked = sorted(fit, key=lambda node: (-node.free_fraction if idlest_first else node.free_fraction, node.node_id))
+    return sorted(ranked, key=lambda node: node.node_id not in chosen)[:count]

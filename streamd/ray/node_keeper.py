@@ -1,0 +1,162 @@
+"""One node of the cluster, from its actor's start to its end: it proves itself for each stream before it gets work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import streamd
+from streamd.core.spec import PixelId
+from streamd.core.status import NodeState
+from streamd.errors import StreamdError
+from streamd.ipc.worker_messages import StreamReady, decode_report, format_error_reason
+from streamd.limits import NODE_RETRY_S, NODE_START_S
+from streamd.ray.cluster import Cluster, NodeLostError, RayNode
+from streamd.ray.node_actor import decode_description
+from streamd.ray.node_choice import ClusterNode
+from streamd.ray.offered_streams import OfferedStream
+from streamd.ray.stream_parcel import encode_parcel
+
+_FAULTS: Final = (StreamdError, OSError, TimeoutError)
+
+
+class NodeListener(Protocol):
+    """Receives what a keeper finds out about its node. All calls come on the event loop's thread."""
+
+    def on_node_ready(self, keeper: NodeKeeper) -> None:
+        """The node has described itself and may prove streams."""
+
+    def on_stream_proven(self, keeper: NodeKeeper, stream: int) -> None:
+        """The node may have tasks of a stream."""
+
+    def on_node_gone(self, keeper: NodeKeeper) -> None:
+        """The node has no actor any more; its tasks are nobody's."""
+
+    def on_node_changed(self, keeper: NodeKeeper) -> None:
+        """The node's state has changed."""
+
+
+@dataclass(slots=True, eq=False)
+class NodeKeeper:
+    """Starts an actor on `node`, and another one after a while when it is refused or its actor ends."""
+
+    node: ClusterNode
+    cluster: Cluster
+    streams: Mapping[int, OfferedStream]  # the bridge's, which it changes
+    listener: NodeListener
+    state: NodeState = "starting"
+    reason: str = ""
+    actor: RayNode | None = None
+    refusals: dict[int, str] = field(default_factory=dict)  # by stream: why the node may not have its tasks
+    proven: set[int] = field(default_factory=set)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _failure: NodeLostError | None = None
+
+    async def run(self) -> None:
+        """Keeps the node at work until cancelled. Its actor has been told to end when this returns."""
+        while True:
+            try:
+                await self._run_actor()
+            except NodeLostError as error:
+                self._set_state("lost", format_error_reason(error))
+            except _FAULTS as error:
+                self._set_state("refused", format_error_reason(error))
+            finally:
+                self._end_actor()
+            await asyncio.sleep(NODE_RETRY_S)
+            self._set_state("starting", "")
+
+    async def _run_actor(self) -> None:
+        self._failure = None
+        self.actor = self.cluster.start_node(self.node)
+        async with asyncio.timeout(NODE_START_S):
+            description = decode_description(await self.actor.describe())
+        if description.version != streamd.__version__:
+            raise StreamdError(
+                f"it has streamd {description.version}, and the daemon {streamd.__version__}: install the same version"
+            )
+        self.listener.on_node_ready(self)
+        while self._failure is None:
+            self._changed.clear()
+            for number in [each for each in self.streams if each not in self.proven and each not in self.refusals]:
+                await self._try_stream(self.actor, number)
+            self._update_state()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NODE_RETRY_S if self.refusals else None):
+                    await self._changed.wait()
+                    continue
+            self.refusals.clear()
+        raise self._failure
+
+    async def _try_stream(self, actor: RayNode, number: int) -> None:
+        stream = self.streams[number]
+        try:
+            async with asyncio.timeout(NODE_START_S):
+                reason = await self._prove_stream(actor, stream)
+        except NodeLostError:
+            raise
+        except _FAULTS as error:
+            reason = format_error_reason(error)
+        if number not in self.streams:  # closed meanwhile
+            await actor.close_stream(number)
+        elif reason:
+            self.refusals[number] = reason
+            await actor.close_stream(number)
+        else:
+            self.proven.add(number)
+            self.listener.on_stream_proven(self, number)
+
+    async def _prove_stream(self, actor: RayNode, stream: OfferedStream) -> str:
+        """Opens a stream on the node; returns why the node may not have its tasks, or ""."""
+        wanted = await asyncio.shield(stream.pixel_id)
+        parcel = await stream.pack()
+        if not await actor.has_manifest(parcel.manifest_key):
+            await actor.receive_manifest(parcel.manifest_key, await stream.put_manifest(self.cluster.put_bytes))
+        report = decode_report(await actor.open_stream(encode_parcel(parcel)))
+        if not isinstance(report, StreamReady):
+            return getattr(report, "reason", "it gave no answer")
+        if PixelId(report.pixel_id) != wanted:
+            return (
+                f"it makes other pixels ({report.pixel_id[:12]}) than the daemon's host ({wanted[:12]}): install the "
+                "same versions of streamd and its decoders there"
+            )
+        return ""
+
+    def fail(self, error: NodeLostError) -> None:
+        """Ends the actor, since a call has failed: its other calls would fail much later."""
+        self._failure = self._failure or error
+        self._changed.set()
+
+    def refuse_stream(self, number: int, reason: str) -> None:
+        """Gives the node no more tasks of a stream until it proves it again."""
+        self.proven.discard(number)
+        self.refusals[number] = reason
+        self._changed.set()
+
+    def update_streams(self) -> None:
+        """Opens the streams that were added. A stream that was closed is closed there."""
+        closed = [number for number in (*self.proven, *self.refusals) if number not in self.streams]
+        for number in closed:
+            self.proven.discard(number)
+            self.refusals.pop(number, None)
+        self._changed.set()
+
+    def _update_state(self) -> None:
+        reasons = "; ".join(dict.fromkeys(self.refusals.values()))
+        self._set_state("refused" if reasons and not self.proven else "serving", reasons)
+
+    def _set_state(self, state: NodeState, reason: str) -> None:
+        if (state, reason) != (self.state, self.reason):
+            self.state, self.reason = state, reason
+            self.listener.on_node_changed(self)
+
+    def _end_actor(self) -> None:
+        actor, self.actor = self.actor, None
+        self.proven.clear()
+        self.refusals.clear()
+        self.listener.on_node_gone(self)
+        if actor is not None:
+            actor.end()

@@ -1,0 +1,214 @@
+"""One process that fills slots, behind a socket pair: the commands sent, the tasks it has, the slots it has mapped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from streamd.core.text import format_count
+from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.progress_page import RowProgress
+from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import (
+    MAX_GROUP_RECORDS,
+    MAX_RECORD_BYTES,
+    FillRows,
+    WorkerCommand,
+    WorkerDied,
+    WorkerReport,
+    decode_report,
+    encode_command,
+)
+from streamd.limits import WORKER_LEAVE_S
+
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
+
+TaskT = TypeVar("TaskT", bound=FillRows)
+
+
+class WorkerListener(Protocol):
+    """Receives the events of workers. All calls come on the event loop's thread."""
+
+    def on_worker_started(self, worker: Any) -> None:
+        """A worker has started and knows no stream yet."""
+
+    def on_worker_reports(self, worker: Any, reports: Sequence[WorkerReport]) -> None:
+        """A worker has sent these reports in one datagram."""
+
+    def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
+        """A worker has waited for a file beyond the deadline. Called once for each place that it waits at."""
+
+    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
+        """A worker has ended; `worker.take_back_tasks(death.tasks)` are those that it has not finished."""
+
+
+class WorkerLink(Generic[TaskT]):
+    """A running process that fills slots. Its socket never fills: it carries a few small tasks at a time.
+
+    Records of one turn of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
+    in which they were sent; the listener takes them back when the worker dies. Lives on the event loop.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, listener: WorkerListener) -> None:
+        self._process = process
+        self._link = link
+        self._listener = listener
+        self._mapped_slots: set[int] = set()
+        self._pending_records: list[bytes] = []  # sent at the end of the loop's turn
+        self._pending_descriptors: list[int] = []  # sent with them
+        self._flush_handle: asyncio.Handle | None = None
+        self.tasks: dict[int, TaskT] = {}
+        self.is_fresh = True  # was never given a task
+        self.has_suspect = False  # its task is a suspect; it gets no other beside it
+        self.completed_tasks = 0
+        asyncio.get_running_loop().add_reader(link, self._receive_reports)
+
+    def __repr__(self) -> str:
+        work = "a suspect" if self.has_suspect else format_count(len(self.tasks), "task")
+        return f"<{type(self).__name__} {self.pid}, {work}, {format_count(len(self._mapped_slots), 'slot')} mapped>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def can_take_suspect(self) -> bool:
+        """Whether a suspect sent now is filled by a process that was never given a task."""
+        return self.is_fresh
+
+    def compute_capacity(self, tasks_ahead: int) -> int:
+        """Returns how many tasks this worker may have, if one decode process may have `tasks_ahead`."""
+        return tasks_ahead
+
+    def send_command(self, command: WorkerCommand) -> None:
+        """Queues a command. A worker that is already dead does not get it; `wait_for_exit` reports its end."""
+        self._queue_command_record(command, [])
+
+    def send_task(self, task: TaskT, slots: SlotStore) -> None:
+        """Queues a task, with its slot's descriptor if this worker has not mapped it."""
+        self.tasks[task.number] = task
+        # A worker keeps its mapping until `UnmapSlots`, so it needs each slot's descriptor once.
+        descriptors = []
+        if task.slot not in self._mapped_slots:
+            descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
+            self._mapped_slots.add(task.slot)
+        self._queue_command_record(task, descriptors)
+
+    def _queue_command_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
+        # Records keep their order: if this one does not fit into the datagram, those queued before it are sent first.
+        record = encode_command(command)
+        if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
+            self._send_queued_records()
+        self._pending_records.append(record)
+        self._pending_descriptors += descriptors
+        if len(record) > _GROUPED_BYTES:
+            self._send_queued_records()
+        elif self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._send_queued_records)
+
+    def _send_queued_records(self) -> None:
+        """Sends the queued records in one datagram. Kills a worker that does not read."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        records, self._pending_records = self._pending_records, []
+        descriptors, self._pending_descriptors = self._pending_descriptors, []
+        if not records:
+            return
+        try:
+            if descriptors:
+                socket.send_fds(self._link, [bundle_records(records)], descriptors)
+            else:
+                self._link.send(bundle_records(records))
+        except BlockingIOError:  # hundreds of records lie unread
+            self._on_unread_records()
+        except (BrokenPipeError, ConnectionResetError):
+            # The worker has died. `on_worker_died` gives its tasks back to the listener, these included.
+            return
+
+    def _on_unread_records(self) -> None:
+        self._kill_process()
+
+    def remove_finished_task(self, number: int) -> TaskT:
+        """Removes a task that the worker has finished, and returns it."""
+        task = self.tasks.pop(number)
+        self.completed_tasks += 1
+        self.has_suspect = False
+        return task
+
+    def take_back_tasks(self, numbers: Iterable[int]) -> list[TaskT]:
+        """Removes tasks that the worker will not finish, and returns them in the order of `numbers`."""
+        return [self.tasks.pop(number) for number in numbers if number in self.tasks]
+
+    def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
+        """Removes slots from those that this worker has mapped; returns whether it had mapped any of them."""
+        had = not self._mapped_slots.isdisjoint(slots)
+        self._mapped_slots.difference_update(slots)
+        if had:
+            # Queued tasks may carry descriptors of these slots, which the caller is about to close.
+            self._send_queued_records()
+        return had
+
+    def kill_if_waiting_for_stream(self, stream_number: int) -> None:
+        """Kills a worker that waits for files of this stream's number. One that waits elsewhere is left alone."""
+
+    async def wait_for_exit(self) -> WorkerDied:
+        """Waits until the process has ended; returns how it ended. No sample is blamed."""
+        code = await self._process.wait()
+        self._receive_last_reports()
+        return WorkerDied(f"with exit status {code}", tuple(self.tasks))
+
+    def _receive_last_reports(self) -> None:
+        # The tasks in reports that still lie in the socket are done, and must not be queued again.
+        while self._receive_reports():
+            pass
+
+    def _kill_process(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
+            self._process.kill()
+
+    async def shut_down(self) -> None:
+        """Closes the socket and waits until the worker has ended; kills it after a while."""
+        self.close()
+        try:
+            async with asyncio.timeout(self.leave_s):
+                await self._process.wait()
+        except TimeoutError:
+            self._kill_process()
+            await self._process.wait()
+
+    @property
+    def leave_s(self) -> float:
+        """The seconds from the end of the socket to the end of the process."""
+        return WORKER_LEAVE_S
+
+    def close(self) -> None:
+        """Closes the socket, which ends the worker if it still lives."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        asyncio.get_running_loop().remove_reader(self._link)
+        self._link.close()
+
+    def _receive_reports(self) -> bool:
+        """Receives one datagram; the loop calls this again while there are more. False when there was none."""
+        try:
+            data = self._link.recv(MAX_RECORD_BYTES)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            # The worker died with commands unread, which is an end like any other.
+            data = b""
+        if data:
+            reports = [decode_report(record) for record in split_records(data)]
+            self._handle_own_reports(reports)
+            self._listener.on_worker_reports(self, reports)
+        else:
+            # An ended socket stays readable, so the loop would call this without end. `wait_for_exit` does the rest.
+            asyncio.get_running_loop().remove_reader(self._link)
+        return bool(data)
+
+    def _handle_own_reports(self, reports: Sequence[WorkerReport]) -> None:
+        """Acts on what concerns the link itself, before the listener receives the reports."""
