@@ -108,7 +108,7 @@ def decode_alone(folder: Path, numbers: list[int]) -> float:
         )
         cv2.resize(pixels, (SIDE, SIDE), dst=photos[place % BATCH], interpolation=cv2.INTER_LINEAR)
         with Image.open(BytesIO(_read(folder / "masks" / f"{number}.png"))) as mask:
-            masks[place % BATCH] = mask.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+            masks[place % BATCH] = np.asarray(mask.resize((SIDE, SIDE), Image.Resampling.NEAREST))
     return time.process_time() - begin_s
 
 

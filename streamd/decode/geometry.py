@@ -134,6 +134,12 @@ def compute_fixed_geometry(image: ImageSpec, size: Size) -> Geometry:
     return Geometry(size, whole, target, (left, top, left + columns, top + rows))
 
 
+@lru_cache(maxsize=256)
+def compute_landed_geometry(image: ImageSpec, decoded: Size, size: Size) -> Geometry:
+    """Returns how a picture of `size` lands without a draw if it was `decoded` to fewer pixels, in its own pixels."""
+    return compute_fixed_geometry(image, decoded).scale_to_source(size)
+
+
 def compute_covering_size(height: int, width: int, image: ImageSpec) -> Size:
     """Returns the (height, width) that a reduced decode must not fall below."""
     if image.resize == "stretch":

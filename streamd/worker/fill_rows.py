@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from streamd.worker.transforms import (
     StreamTransform,
     UnfitTransformError,
 )
+
+_FILES: Final = (bytes, tuple)  # what is decoded: the file of a sample, or the files of its images
 
 
 class TaskRunner:
@@ -85,7 +88,7 @@ class TaskRunner:
         return self._reader.read_sample(int(self._task.ids[place]))
 
     def _fill_row(self, place: int, blob: Blob) -> None:
-        if isinstance(blob, bytes | tuple):
+        if isinstance(blob, _FILES):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
                 landed = self._decode_row(place, blob)
