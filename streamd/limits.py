@@ -70,6 +70,9 @@ CACHE_PUBLISH_S: Final = 0.25  # from a row that is cached to its publication on
 # --- pictures
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger, but a sparse file that pretends to be one is
 MAX_PIXELS: Final = 100_000_000  # a larger image is a decompression bomb, not training data
+MAX_RAW_BYTES: Final = 512 * MIB  # of one picture in mode raw; a worker holds it twice, and its file, below its limit
+MAX_RAW_CHANNELS: Final = 32  # in mode raw: more than any satellite's bands
+MAX_TIFF_PAGES: Final = 128  # listed to find those of one picture: 32 channels, each with three reduced copies
 MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room for the longest
 MAX_REASON_CHARS: Final = 200  # kept of a decoder's message
 MAX_REFUSAL_CHARS: Final = 600  # kept of why a stream cannot be opened: a transform's labels, those expected, its file

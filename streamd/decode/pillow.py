@@ -66,7 +66,7 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
     _check_format_support(format_name)
-    with _raise_bad_image_for_pillow_errors(format_name):
+    with translate_pillow_errors(format_name):
         picture = turn_upright(*_load_picture(data, format_name, "RGB" if image.channels > 1 else "L"))
     resize_picture(
         row, picture, image, None if draw is None else compute_crop(picture.height, picture.width, image, draw)
@@ -99,7 +99,7 @@ def _check_format_support(format_name: str) -> None:
 
 
 @contextmanager
-def _raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
+def translate_pillow_errors(format_name: str) -> Iterator[None]:
     """Turns every error that Pillow raises for damaged bytes into BadImageError."""
     # A library in this process may have set the switch. This is no fault of the file, so it must not become a verdict.
     if ImageFile.LOAD_TRUNCATED_IMAGES:
