@@ -3,8 +3,9 @@
     sniff         the format of a file               decoders     the decoder for it
     jpeg          JPEG, by libjpeg-turbo             pillow       all other formats, any mode to RGB or greyscale
     exif          the orientation of a picture       resize       to the size of a row
-    random_crop   the box of a random crop           pixel_id     the identity of the pixels
-    pil_image     an array as a Pillow image         inference    one image for a trained model
+    geometry      the part that a row shows          random_crop  the box of a random crop
+    pil_image     an array as a Pillow image         pixel_id     the identity of the pixels
+    inference     one image for a trained model
 
 This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """

@@ -17,13 +17,18 @@ import simplejpeg
 from streamd.core.spec import ImageSpec
 from streamd.decode import pillow
 from streamd.decode.exif import SIDEWAYS, UPRIGHT, parse_orientation, turn_upright
+from streamd.decode.geometry import (
+    Draw,
+    Geometry,
+    compute_covering_size,
+    compute_fixed_geometry,
+    draw_geometry,
+)
 from streamd.decode.pil_image import build_pil_image
-from streamd.decode.random_crop import Crop, CropDraw, compute_crop
 from streamd.decode.resize import (
     BadImageError,
     Row,
     check_image_size,
-    compute_covering_size,
     resize_picture,
     resize_reduced_decode,
 )
@@ -69,19 +74,18 @@ class _DecodeBuffer(threading.local):
 _decode_buffer: Final = _DecodeBuffer()
 
 
-def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
+def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> Geometry:
     """Decodes a JPEG into `row`, with exact DCT and upsampling: the fast ones differ by up to six grey levels.
 
-    Raises BadImageError.
+    Returns how the upright picture lands in the row. Raises BadImageError.
     """
     usual = _parse_size_of_usual_header(data)
     if usual is not None:
         orientation = UPRIGHT if _has_standard_huffman_tables(data) else _find_orientation(data, _USUAL.size)
         if usual == (image.height, image.width) and orientation == UPRIGHT and draw is None:
             _decode_unresized(data, row, image, (0, 0))
-        else:
-            _decode_and_resize(data, row, image, usual, orientation, draw)
-        return
+            return compute_fixed_geometry(image, usual)
+        return _decode_and_resize(data, row, image, usual, orientation, draw)
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
@@ -89,9 +93,8 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None =
     check_image_size(height, width)
     # Four colours need the conversion that Pillow has; this depends on the file alone, so its pixels never change.
     if colourspace in {"CMYK", "YCCK"}:
-        pillow.decode_with_pillow(data, row, image, "JPEG", draw)
-    else:
-        _decode_and_resize(data, row, image, (height, width), _find_orientation(data, 2), draw)
+        return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
+    return _decode_and_resize(data, row, image, (height, width), _find_orientation(data, 2), draw)
 
 
 def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
@@ -104,27 +107,29 @@ def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
 
 
 def _decode_and_resize(
-    data: bytes, row: Row, image: ImageSpec, size: PixelSize, orientation: int, draw: CropDraw | None
-) -> None:
+    data: bytes, row: Row, image: ImageSpec, size: PixelSize, orientation: int, draw: Draw | None
+) -> Geometry:
     check_image_size(*size)
     shown = _compute_upright_size(size, orientation)
-    crop = None if draw is None else compute_crop(*shown, image, draw)
-    reduced = size if image.exact else _choose_reduced_size(size, orientation, image, crop)
+    drawn = None if draw is None else draw_geometry(image, shown, draw)
+    reduced = size if image.exact else _choose_reduced_size(size, orientation, image, drawn)
+    # A crop was drawn on the upright picture at full size, and is cut from the upright reduced decode.
+    upright = _compute_upright_size(reduced, orientation)
+    part = compute_fixed_geometry(image, upright) if drawn is None else drawn.scale_to_source(upright)
     # simplejpeg decodes at the smallest scale that is not below `least`, which is `reduced`; (0, 0) is full size.
     least = (0, 0) if reduced == size else reduced
-    if reduced == (image.height, image.width) and orientation == UPRIGHT and crop is None:
+    if reduced == (image.height, image.width) and orientation == UPRIGHT and drawn is None:
         _decode_unresized(data, row, image, least)
-        return
+        return part.scale_to_source(shown)
     pixels = _decode_pixels(data, image, least, None)
-    # The crop was drawn on the upright picture at full size, and is cut from the upright reduced decode.
-    part = None if crop is None else crop.scale_to(shown, _compute_upright_size(reduced, orientation))
     if image.exact:
-        resize_picture(row, turn_upright(build_pil_image(pixels), orientation), image, part)
+        resize_picture(row, turn_upright(build_pil_image(pixels), orientation), part)
     elif orientation == UPRIGHT:
-        resize_reduced_decode(row, pixels, image, part)
+        resize_reduced_decode(row, pixels, part)
     else:
         turned = turn_upright(build_pil_image(pixels), orientation)
-        resize_reduced_decode(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
+        resize_reduced_decode(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), part)
+    return part.scale_to_source(shown) if drawn is None else drawn
 
 
 def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:
@@ -149,21 +154,23 @@ def _compute_upright_size(size: PixelSize, orientation: int) -> PixelSize:
     return (size[1], size[0]) if orientation >= SIDEWAYS else size
 
 
-def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, crop: Crop | None) -> PixelSize:
+def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, drawn: Geometry | None) -> PixelSize:
     """Returns the stored (height, width) at the smallest scale that is not below the target, else the full size."""
     shown = _compute_upright_size(size, orientation)
     for reduction in _REDUCTIONS:
         reduced = -(-size[0] // reduction), -(-size[1] // reduction)
-        if _covers_target(_compute_upright_size(reduced, orientation), shown, image, crop):
+        if _covers_target(_compute_upright_size(reduced, orientation), shown, image, drawn):
             return reduced
     return size
 
 
-def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, crop: Crop | None) -> bool:
-    if crop is not None:
-        return crop.scale_to(shown, reduced).covers_target(image)
-    height, width = compute_covering_size(*shown, image)
-    return reduced[0] >= height and reduced[1] >= width
+def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, drawn: Geometry | None) -> bool:
+    if drawn is None:
+        height, width = compute_covering_size(*shown, image)
+        return reduced[0] >= height and reduced[1] >= width
+    left, top, right, bottom = drawn.scale_to_source(reduced).pixel_box
+    height, width = drawn.place_size
+    return bottom - top >= height and right - left >= width
 
 
 def _has_standard_huffman_tables(data: bytes) -> bool:

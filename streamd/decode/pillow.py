@@ -22,7 +22,7 @@ from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
-from streamd.decode.random_crop import CropDraw, compute_crop
+from streamd.decode.geometry import Draw, Geometry, draw_geometry
 from streamd.decode.resize import BadImageError, Row, check_image_size, resize_picture
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
@@ -60,17 +60,19 @@ _SIGNED: Final = 2
 _TWELVE_BITS: Final = 4095.0
 
 
-def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: CropDraw | None = None) -> None:
+def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> Geometry:
     """Decodes an image of a known format into `row`: turned upright, alpha laid on white, 16 bits scaled to 8.
+
+    Returns how the upright picture lands in the row.
 
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
     _check_format_support(format_name)
     with translate_pillow_errors(format_name):
         picture = turn_upright(*_load_picture(data, format_name, "RGB" if image.channels > 1 else "L"))
-    resize_picture(
-        row, picture, image, None if draw is None else compute_crop(picture.height, picture.width, image, draw)
-    )
+    geometry = draw_geometry(image, (picture.height, picture.width), draw)
+    resize_picture(row, picture, geometry)
+    return geometry
 
 
 def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image.Image, int]:

@@ -42,16 +42,6 @@ class Crop:
         """Left, top, right and bottom."""
         return self.left, self.top, self.left + self.width, self.top + self.height
 
-    def scale_to(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
-        """Returns this crop, to the nearest pixel, of a picture of `size` (height, width) decoded to `reduced`."""
-        left, right = _scale_pixel_span(self.left, self.left + self.width, size[1], reduced[1])
-        top, bottom = _scale_pixel_span(self.top, self.top + self.height, size[0], reduced[0])
-        return Crop(left, top, right - left, bottom - top)
-
-    def covers_target(self, image: ImageSpec) -> bool:
-        """Whether the crop is at least as large as the target on both sides."""
-        return self.height >= image.height and self.width >= image.width
-
 
 def compute_random_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
     """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` has no random crop."""
@@ -100,9 +90,3 @@ def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
     elif width / height > most:
         wide = max(1, round(height * most))
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
-
-
-def _scale_pixel_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
-    """Maps a span on a line of `length` pixels to a line of `reduced` pixels, where it keeps at least one pixel."""
-    first = min((2 * begin * reduced + length) // (2 * length), reduced - 1)
-    return first, max(first + 1, (2 * end * reduced + length) // (2 * length))

@@ -18,6 +18,7 @@ from support.smooth_pictures import Pixels, apart, encoded, smooth
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg
 from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.geometry import draw_geometry
 from streamd.decode.random_crop import Crop, CropDraw, compute_crop, compute_random_crop_draws
 
 RANDOM = ImageSpec(24, 32, 3, "random_crop")
@@ -119,20 +120,6 @@ def test_a_crop_lies_in_its_picture_whatever_the_bounds(
     assert 0 <= top < bottom <= height
 
 
-@given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 99), st.integers(0, 99), st.sampled_from([1, 2, 4, 8]))
-def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
-    begin: int, length: int, top: int, rest: int, reduction: int
-) -> None:
-    crop, size = Crop(begin, top, length, 1), (top + 1 + rest, begin + length + rest)
-    reduced = -(-size[0] // reduction), -(-size[1] // reduction)
-    found = crop.scale_to(size, reduced)
-    assert 0 <= found.left < found.left + found.width <= reduced[1]
-    assert 0 <= found.top < found.top + found.height <= reduced[0]
-    assert found.left == reduced[1] - 1 or abs(found.left - begin * reduced[1] / size[1]) <= 0.5
-    assert found.width == 1 or abs(found.left + found.width - (begin + length) * reduced[1] / size[1]) <= 0.5
-    assert reduction > 1 or found == crop
-
-
 def test_a_draw_depends_only_on_sample_epoch_and_seed() -> None:
     ids = np.array([9, 2, 700, 2])
     together = compute_random_crop_draws(RANDOM, 1, 4, ids)
@@ -194,8 +181,9 @@ def test_a_reduced_decode_shows_nearly_the_same_and_has_all_the_pixels_it_needs(
     for draw in drawn(image, 12):
         mean = np.abs(shown(data, image, draw).astype(int) - reference(picture, image, draw)).mean()
         assert mean < 255 / min(size) + 1  # the part is cut to a pixel of what is shown, and the picture is a ramp
-        crop, reduced = compute_crop(480, 640, image, draw), sizes[-1]
-        assert crop.scale_to((480, 640), reduced).covers_target(image) or reduced == (480, 640)
+        geometry, reduced = draw_geometry(image, (480, 640), draw), sizes[-1]
+        left, top, right, bottom = geometry.scale_to_source(reduced).pixel_box
+        assert (right - left >= image.width and bottom - top >= image.height) or reduced == (480, 640)
     assert (min(sizes) < (480, 640)) == (size != (300, 300))
 
 

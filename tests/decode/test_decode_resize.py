@@ -1,4 +1,4 @@
-"""Resizing: the covering size of a decode, and how a picture is placed in its row."""
+"""Resizing: how a picture is placed in its row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from PIL import Image
 from support.smooth_pictures import apart, smooth
 
 from streamd.core.spec import ImageSpec, Resize
+from streamd.decode.geometry import draw_geometry
 from streamd.decode.resize import (
     BadImageError,
     Row,
     check_image_size,
-    compute_covering_size,
     resize_picture,
     resize_reduced_decode,
 )
@@ -29,29 +29,19 @@ Fill = Callable[[Image.Image, ImageSpec], Row]
 
 def filled(picture: Image.Image, image: ImageSpec) -> Row:
     row = np.full(image.shape, 77, dtype=np.uint8)
-    resize_picture(row, picture, image)
+    resize_picture(row, picture, draw_geometry(image, (picture.height, picture.width)))
     return row
 
 
 def filled_from_reduced(picture: Image.Image, image: ImageSpec) -> Row:
     """The same of a reduced decode."""
     row = np.full(image.shape, 77, dtype=np.uint8)
-    resize_reduced_decode(row, np.asarray(picture).reshape(picture.height, picture.width, -1), image)
+    pixels = np.asarray(picture).reshape(picture.height, picture.width, -1)
+    resize_reduced_decode(row, pixels, draw_geometry(image, (picture.height, picture.width)))
     return row
 
 
 both = pytest.mark.parametrize("fill", [filled, filled_from_reduced])
-
-
-@pytest.mark.parametrize(
-    ("resize", "least"), [("stretch", (50, 50)), ("crop", (50, 100)), ("pad", (25, 50))], ids=["stretch", "crop", "pad"]
-)
-def test_the_covering_size_follows_from_the_resize(resize: Resize, least: tuple[int, int]) -> None:
-    assert compute_covering_size(200, 400, ImageSpec(50, 50, 3, resize)) == least
-
-
-def test_the_covering_size_is_at_least_one_pixel() -> None:
-    assert compute_covering_size(4, 4000, ImageSpec(10, 10, 3, "pad")) == (1, 10)
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])

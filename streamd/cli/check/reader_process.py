@@ -29,8 +29,9 @@ from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.exif import SIDEWAYS, parse_orientation
+from streamd.decode.geometry import compute_covering_size
 from streamd.decode.random_crop import CropDraw, compute_random_crop_draws
-from streamd.decode.resize import Row, compute_covering_size
+from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent

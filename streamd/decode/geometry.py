@@ -1,0 +1,168 @@
+"""How a picture lands in a row: the part of it that is shown, and the rectangle of the row where that part lies.
+
+A geometry is drawn once a sample. Other images of the sample, boxes and points follow it, in proportion where their
+pictures differ in size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import floor
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.spec import ImageSpec
+from streamd.decode.random_crop import CropDraw, compute_crop
+
+Size = tuple[int, int]  # height, width in pixels
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels of a picture
+PixelBox = tuple[int, int, int, int]  # left, top, right, bottom, in whole pixels
+Points = npt.NDArray[np.float64]  # (n, 2): x, y
+
+_CROPS: Final = frozenset({"crop", "random_crop"})
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """`box` of an upright picture of `source` pixels lands in `place` of a row of `target` pixels.
+
+    `place` is the whole row, except for pad. Pixel edges are whole numbers: the middle of the first pixel is at 0.5.
+    `is_cut` means that a picture is cut at whole pixels, those of `pixel_box`, before it is resized, as random crops
+    are.
+    """
+
+    source: Size
+    box: Box
+    target: Size
+    place: PixelBox
+    is_cut: bool = False
+
+    @property
+    def place_size(self) -> Size:
+        """The (height, width) of `place`."""
+        left, top, right, bottom = self.place
+        return bottom - top, right - left
+
+    @property
+    def is_whole_row(self) -> bool:
+        """Whether `place` is the whole row."""
+        return self.place_size == self.target
+
+    @property
+    def pixel_box(self) -> PixelBox:
+        """The box to the nearest whole pixels of the picture, of which it keeps at least one."""
+        left, top, right, bottom = self.box
+        first_column, last_column = _round_span(left, right, self.source[1])
+        first_row, last_row = _round_span(top, bottom, self.source[0])
+        return first_column, first_row, last_column, last_row
+
+    def scale_to_source(self, size: Size) -> Geometry:
+        """Returns the same part of a picture of another `size` (height, width), in proportion on each axis."""
+        if size == self.source:
+            return self
+        (left, top, right, bottom), (height, width) = self.box, self.source
+        # Each edge is a product divided once, so that an edge in the middle of a pixel is exactly there. Rounding must
+        # not move an edge beyond the picture, where a decoder would find no pixel.
+        box = (
+            left * size[1] / width,
+            top * size[0] / height,
+            min(right * size[1] / width, size[1]),
+            min(bottom * size[0] / height, size[0]),
+        )
+        return replace(self, source=size, box=box)
+
+    def scale_to_target(self, size: Size) -> Geometry:
+        """Returns the same part for a row of another `size` (height, width); `place` keeps at least one pixel."""
+        if size == self.target:
+            return self
+        left, top, right, bottom = self.place
+        first_column, last_column = _scale_span(left, right, self.target[1], size[1])
+        first_row, last_row = _scale_span(top, bottom, self.target[0], size[0])
+        return replace(self, target=size, place=(first_column, first_row, last_column, last_row))
+
+    def map_points(self, points: npt.ArrayLike) -> Points:
+        """Returns where points (n, 2) of x and y of the picture lie in the row, in its pixels, float64 (n, 2).
+
+        Points that are not shown lie outside of `place`.
+        """
+        left, top, right, bottom = self.box
+        height, width = self.place_size
+        scale = np.array([width / (right - left), height / (bottom - top)])
+        given = np.asarray(points, dtype=np.float64)
+        mapped: Points = (given - np.array([left, top])) * scale + np.array(self.place[:2], dtype=np.float64)
+        return mapped
+
+    def list_nearest_pixels(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Returns the picture's row and column of each row and column of `place`: those that hold their middles."""
+        (left, top, right, bottom), (height, width) = self.box, self.place_size
+        return _list_middles(top, bottom, height, self.source[0]), _list_middles(left, right, width, self.source[1])
+
+
+Draw = CropDraw | Geometry
+
+
+def draw_geometry(image: ImageSpec, size: Size, draw: Draw | None = None) -> Geometry:
+    """Returns the geometry of `image` for an upright picture of `size` (height, width) pixels.
+
+    `draw` holds the sample's numbers from `compute_random_crop_draws`, or is the geometry of the picture that this one
+    follows. Without it the middle is shown where `resize` is random_crop.
+    """
+    if draw is None:
+        return compute_fixed_geometry(image, size)
+    if isinstance(draw, Geometry):
+        return draw.scale_to_source(size).scale_to_target((image.height, image.width))
+    crop = compute_crop(*size, image, draw)
+    return Geometry(size, crop.box, (image.height, image.width), (0, 0, image.width, image.height), is_cut=True)
+
+
+@lru_cache(maxsize=256)
+def compute_fixed_geometry(image: ImageSpec, size: Size) -> Geometry:
+    """Returns the geometry of `image` without a draw. A data set has few sizes, so those of its pictures are kept."""
+    height, width = size
+    whole: Box = (0, 0, width, height)
+    target = image.height, image.width
+    if image.resize in _CROPS:
+        return Geometry(size, _compute_middle_box(size, target), target, (0, 0, image.width, image.height))
+    if image.resize != "pad":
+        return Geometry(size, whole, target, (0, 0, image.width, image.height))
+    rows, columns = compute_covering_size(height, width, image)
+    top, left = (image.height - rows) // 2, (image.width - columns) // 2
+    return Geometry(size, whole, target, (left, top, left + columns, top + rows))
+
+
+def compute_covering_size(height: int, width: int, image: ImageSpec) -> Size:
+    """Returns the (height, width) that a reduced decode must not fall below."""
+    if image.resize == "stretch":
+        return image.height, image.width
+    scales = (image.height / height, image.width / width)
+    scale = max(scales) if image.resize in _CROPS else min(scales)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _compute_middle_box(size: Size, target: Size) -> Box:
+    """Returns the box of the largest centred part with the target's proportions, in fractions of pixels."""
+    scale = min(size[0] / target[0], size[1] / target[1])
+    height, width = target[0] * scale, target[1] * scale
+    # Rounding may make the box a hair larger than the picture, and Pillow refuses offsets below 0.
+    left, top = max(0.0, (size[1] - width) / 2), max(0.0, (size[0] - height) / 2)
+    return left, top, left + width, top + height
+
+
+def _scale_span(begin: int, end: int, length: int, scaled: int) -> tuple[int, int]:
+    """Maps a span on a line of `length` pixels to the nearest pixels of a line of `scaled`; it keeps at least one."""
+    return _round_span(begin * scaled / length, end * scaled / length, scaled)
+
+
+def _round_span(begin: float, end: float, length: int) -> tuple[int, int]:
+    """Rounds a span on a line of `length` pixels to whole pixels, half a pixel up; it keeps at least one."""
+    first = min(floor(begin + 0.5), length - 1)
+    return first, max(first + 1, floor(end + 0.5))
+
+
+def _list_middles(begin: float, end: float, count: int, length: int) -> npt.NDArray[np.intp]:
+    middles = begin + (np.arange(count) + 0.5) * ((end - begin) / count)
+    nearest: npt.NDArray[np.intp] = np.clip(np.floor(middles).astype(np.intp), 0, length - 1)
+    return nearest
