@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from streamd.core.spec import ImageSpec
+from streamd.decode.geometry import Draw, Geometry, draw_geometry
 from streamd.decode.raw.npy import NPY_MAGIC, read_raw_npy
-from streamd.decode.raw.picture import RawForm, RawPicture
+from streamd.decode.raw.picture import Numbers, RawForm, RawPicture
+from streamd.decode.raw.planes import resize_numbers
 from streamd.decode.raw.png import read_raw_png
 from streamd.decode.raw.tiff import read_raw_tiff
 from streamd.decode.resize import BadImageError
 from streamd.decode.sniff import detect_format
 
 _READERS: Final[dict[str, Callable[[bytes, RawForm], RawPicture]]] = {"PNG": read_raw_png, "TIFF": read_raw_tiff}
+
+
+def decode_raw_image(data: bytes, row: Numbers, image: ImageSpec, draw: Draw | None = None) -> Geometry:
+    """Reads a file into `row`, (height, width, channels) of the dtype of `image`; see `decode_image`."""
+    picture = read_raw_picture(data, RawForm(image.channels, image.dtype))
+    geometry = draw_geometry(image, picture.upright_size, draw)
+    resize_numbers(row, picture.turn_upright(), geometry, image.fill)
+    return geometry
 
 
 def read_raw_picture(data: bytes, form: RawForm) -> RawPicture:

@@ -18,7 +18,7 @@ Numbers = npt.NDArray[Any]  # (height, width, channels) of uint8, uint16 or floa
 
 _READABLE: Final = frozenset({"uint8", "uint16", "float32"})
 _MIRRORED: Final = frozenset({2, 4, 5, 7})  # the orientations that are mirrored, and how often ...
-_QUARTER_TURNS: Final = {3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}  # ... each is turned counterclockwise by 90 degrees
+_QUARTER_TURNS: Final = {3: 2, 4: 2, 5: 3, 6: 3, 7: 1, 8: 1}  # ... each is turned counterclockwise by 90 degrees
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ def resize_numbers(row: Numbers, numbers: Numbers, geometry: Geometry, fill: int
     place = row[top:bottom, left:right]
     if not geometry.is_whole_row:
         row[...] = fill
-    box: Box | None = geometry.box
-    if geometry.is_cut or all(edge == int(edge) for edge in geometry.box):
-        first, upper, last, lower = map(int, geometry.box)
+    box: Box | None = None if geometry.box == (0, 0, numbers.shape[1], numbers.shape[0]) else geometry.box
+    if geometry.is_cut:
+        first, upper, last, lower = geometry.pixel_box
         numbers, box = numbers[upper:lower, first:last], None
     if box is None and numbers.shape == place.shape:
         place[...] = numbers

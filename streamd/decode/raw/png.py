@@ -91,9 +91,7 @@ def _read_deep(data: bytes, shape: tuple[int, int, int]) -> RawPicture:
         raise BadImageError("a damaged PNG: its pixels cannot be decoded") from error
     if found is None:
         raise BadImageError("a damaged PNG: its pixels cannot be decoded")
-    return RawPicture(
-        _pick_planes(found, shape), parse_orientation(chunks[_EXIF]) if chunks.get(_EXIF) else UPRIGHT
-    )
+    return RawPicture(_pick_planes(found, shape), parse_orientation(chunks[_EXIF]) if chunks.get(_EXIF) else UPRIGHT)
 
 
 def _pick_planes(found: Any, shape: tuple[int, int, int]) -> Numbers:

@@ -64,12 +64,10 @@ def read_raw_tiff(data: bytes, form: RawForm) -> RawPicture:
     Raises BadImageError, and MissingExtraError without tifffile and imagecodecs.
     """
     tifffile = _import_tifffile()
-    with _translate_directory_errors():
-        # The flags keep tifffile from following the private tables of some microscopes.
-        with tifffile.TiffFile(
-            BytesIO(data), is_lsm=False, is_scanimage=False, is_ndpi=False, _multifile=False
-        ) as file:
-            layouts, orientation = _list_layouts(file)
+    # The flags keep tifffile from following the private tables of some microscopes.
+    flags = {"is_lsm": False, "is_scanimage": False, "is_ndpi": False}
+    with _translate_directory_errors(), tifffile.TiffFile(BytesIO(data), _multifile=False, **flags) as file:
+        layouts, orientation = _list_layouts(file)
     first = layouts[0]
     other = next((each for each in layouts if (each.height, each.width) != (first.height, first.width)), None)
     if other is not None or len({each.dtype for each in layouts}) > 1:
@@ -179,7 +177,7 @@ def _read_number(tags: Tags, code: int, default: int) -> int:
 
 
 def _read_numbers(tags: Tags, code: int) -> tuple[int, ...]:
-    """Returns the whole numbers of a tag; an empty tuple if the page has none. Raises BadImageError for other values."""
+    """Returns the whole numbers of a tag, empty if the page has none. Raises BadImageError for other values."""
     value = tags.valueof(code)
     values = () if value is None else value if isinstance(value, tuple) else (value,)
     if not all(isinstance(each, int) and each >= 0 for each in values):

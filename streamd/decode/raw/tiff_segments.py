@@ -66,8 +66,10 @@ def read_segments(data: bytes, layout: ImageLayout, numbers: Numbers) -> None:
         plane, inner = divmod(number, rows * columns)
         row, column = divmod(inner, columns)
         top, left = row * high, column * wide
-        part = numbers[top : top + high, left : left + wide, plane : plane + 1] if layout.is_planar else (
-            numbers[top : top + high, left : left + wide]
+        part = (
+            numbers[top : top + high, left : left + wide, plane : plane + 1]
+            if layout.is_planar
+            else (numbers[top : top + high, left : left + wide])
         )
         shape = (high if layout.is_tiled else part.shape[0], wide, part.shape[2])
         nbytes = prod(shape) * layout.dtype.itemsize
