@@ -15,7 +15,7 @@ from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ProtocolError
-from streamd.ipc.mapping import build_leased_array
+from streamd.ipc.mapping import build_leased_arrays
 from streamd.ipc.messages import BatchReady
 
 FindNames = Callable[[Sequence[int]], Mapping[int, str]]  # file names by sample id; leaves out those not known soon
@@ -29,7 +29,9 @@ def _find_no_names(_: Sequence[int]) -> Mapping[int, str]:
 class Batch:
     """One batch.
 
-    images: uint8 (B, H, W, C), a read-only view of leased memory. The lease lasts while any view of the images lives.
+    arrays: the images of the samples by name, (B, H, W, C) of uint8, uint16 or float32, class numbers (B, H, W):
+        read-only views of leased memory. The lease lasts while any view of any image lives.
+    images: the first of the arrays, uint8 (B, H, W, C) unless the stream says otherwise.
     labels: arrays by name, (B,) or (B, k): int64 for category and int, float32 for float, float32 for tags (1 where a
         sample has the class, else 0), str for string. Rows without a sample have 0 or "".
     weights: float32 (B,). The sample's weight as the stream configures it, 1 by default; 0 in rows without a sample.
@@ -41,7 +43,7 @@ class Batch:
     A notebook shows a batch as pictures with labels and file names.
     """
 
-    images: npt.NDArray[np.uint8]
+    arrays: dict[str, npt.NDArray[Any]]
     labels: dict[str, npt.NDArray[Any]]
     weights: npt.NDArray[np.float32]
     sample_ids: npt.NDArray[np.int64]
@@ -53,13 +55,18 @@ class Batch:
     find_names: FindNames = _find_no_names
 
     @property
+    def images(self) -> npt.NDArray[Any]:
+        """The first image of each sample, as in `arrays`."""
+        return next(iter(self.arrays.values()))
+
+    @property
     def token(self) -> str:
         """The position after this batch, as JSON: `subscribe(resume=token)` continues there."""
         return self.make_token()
 
     def copy(self) -> Batch:
         """Returns the same batch with its own copy of the images, so that the lease may end."""
-        return replace(self, images=self.images.copy())
+        return replace(self, arrays={name: values.copy() for name, values in self.arrays.items()})
 
     def __len__(self) -> int:
         return int(self.sample_ids.size)
@@ -76,9 +83,16 @@ class Batch:
 
 
 def describe_rows(spec: StreamSpec, rows: int) -> str:
-    """Describes a number of rows of a stream for a repr: `8 images 32x32x3, labels angle, kind`."""
-    shape = "x".join(map(str, spec.image_shape))
-    return f"{format_count(rows, 'image')} {shape}" + (f", labels {', '.join(spec.labels)}" if spec.labels else "")
+    """Describes a number of rows of a stream for a repr: `8 images 32x32x3, labels angle, kind`.
+
+    Several images of a sample have their names: `8 samples, photo 32x32x3, mask 32x32, labels kind`.
+    """
+    shapes = {name: "x".join(map(str, image.shape)) for name, image in spec.images.items()}
+    if len(shapes) == 1:
+        what = f"{format_count(rows, 'image')} {next(iter(shapes.values()))}"
+    else:
+        what = ", ".join([format_count(rows, "sample"), *(f"{name} {shape}" for name, shape in shapes.items())])
+    return what + (f", labels {', '.join(spec.labels)}" if spec.labels else "")
 
 
 def build_leased_batch(
@@ -100,7 +114,7 @@ def build_leased_batch(
     # Everything after the images is small, so one copy of it lets the caller keep labels after the lease has ended.
     own = memoryview(bytearray(memory[start : layout.size_bytes]))
     return Batch(
-        build_leased_array(memory, layout.images, on_return),
+        build_leased_arrays(memory, layout.arrays.values(), on_return),
         {name: _decode_label(tensor.build_array_in_memory(own, start)) for name, tensor in layout.labels.items()},
         layout.weights.build_array_in_memory(own, start),
         layout.sample_ids.build_array_in_memory(own, start),

@@ -102,7 +102,7 @@ def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
     rows = slice(start, stop)
     return replace(
         batch,
-        images=batch.images[rows],
+        arrays={name: values[rows] for name, values in batch.arrays.items()},
         labels={name: values[rows] for name, values in batch.labels.items()},
         weights=batch.weights[rows],
         sample_ids=batch.sample_ids[rows],
@@ -117,7 +117,9 @@ class BatchGroup:
     def __init__(self, split: BatchSplit) -> None:
         self._split = split
         self._batches: list[Batch] = []
-        self._images: npt.NDArray[np.uint8] = np.empty((split.rows, *split.served_spec.image_shape), dtype=np.uint8)
+        self._arrays: dict[str, npt.NDArray[Any]] = {
+            name: np.empty((split.rows, *image.shape), image.dtype) for name, image in split.served_spec.images.items()
+        }
         self.rows = 0
 
     def __len__(self) -> int:
@@ -131,10 +133,12 @@ class BatchGroup:
     def add_batch(self, batch: Batch) -> None:
         """Copies the images of a batch after those gathered so far."""
         stop = self.rows + len(batch)
-        self._images[self.rows : stop] = batch.images
+        for name, values in batch.arrays.items():
+            self._arrays[name][self.rows : stop] = values
         bad = _renumber_bad_rows(batch.bad, self.rows)
         # The stored batch refers to the copy, so that it does not keep the lease.
-        self._batches.append(replace(batch, images=self._images[self.rows : stop], bad=bad))
+        own = {name: values[self.rows : stop] for name, values in self._arrays.items()}
+        self._batches.append(replace(batch, arrays=own, bad=bad))
         self.rows = stop
 
     def first_batch_index(self) -> int:
@@ -144,13 +148,14 @@ class BatchGroup:
     def build_batch(self, index: int) -> Batch:
         """Returns all gathered batches as one, padded with rows of weight 0 if the stream pads its last batch."""
         empty = self._split.rows - self.rows if self._split.served_spec.remainder == "pad" else 0
-        self._images[self.rows : self.rows + empty] = 0
-        images = self._images[: self.rows + empty]
-        images.setflags(write=False)
+        arrays = {name: values[: self.rows + empty] for name, values in self._arrays.items()}
+        for name, values in arrays.items():
+            values[self.rows :] = self._split.served_spec.images[name].fill
+            values.setflags(write=False)
         last = self._batches[-1]
         return replace(
             last,
-            images=images,
+            arrays=arrays,
             labels={
                 name: _concatenate_padded([each.labels[name] for each in self._batches], empty) for name in last.labels
             },
@@ -317,11 +322,15 @@ class Rebatcher:
 def _pad_batch(batch: Batch, rows: int) -> Batch:
     """Returns a copy of a batch, padded with rows of weight 0 to `rows` rows."""
     empty = rows - len(batch)
-    images = _concatenate_padded([batch.images], empty)
-    images.setflags(write=False)
+    arrays = {
+        name: _concatenate_padded([values], empty, batch.spec.images[name].fill)
+        for name, values in batch.arrays.items()
+    }
+    for values in arrays.values():
+        values.setflags(write=False)
     return replace(
         batch,
-        images=images,
+        arrays=arrays,
         labels={name: _concatenate_padded([values], empty) for name, values in batch.labels.items()},
         weights=_concatenate_padded([batch.weights], empty),
         sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),

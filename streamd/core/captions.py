@@ -75,9 +75,10 @@ def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
     )
 
 
-def format_image_shape(height: int, width: int, channels: int) -> str:
+def format_image_shape(height: int, width: int, channels: int = 1) -> str:
     """Returns a shape such as `128x96 RGB`, height first, as in the configuration."""
-    return f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
+    names = {1: "L", 3: "RGB", 4: "RGBA"}
+    return f"{height}x{width} {names.get(channels) or f'{channels} channels'}"
 
 
 def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:

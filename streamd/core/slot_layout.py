@@ -35,18 +35,23 @@ class SlotTensor:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """The tensors of one batch, and the bytes that they take together."""
+    """The tensors of one batch, and the bytes that they take together. `arrays` has the tensor of each image."""
 
-    images: SlotTensor
+    arrays: Mapping[str, SlotTensor]
     sample_ids: SlotTensor
     weights: SlotTensor
     labels: Mapping[str, SlotTensor]
     size_bytes: int
 
     @property
+    def images(self) -> SlotTensor:
+        """The tensor of the first image."""
+        return next(iter(self.arrays.values()))
+
+    @property
     def all_tensors(self) -> tuple[SlotTensor, ...]:
         """All tensors in the order in which they lie in the slot."""
-        return self.images, self.sample_ids, self.weights, *self.labels.values()
+        return *self.arrays.values(), self.sample_ids, self.weights, *self.labels.values()
 
 
 def _align_up(offset: int, alignment: int) -> int:
@@ -55,29 +60,34 @@ def _align_up(offset: int, alignment: int) -> int:
 
 def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
     """Returns the layout of a batch of `rows` rows. Both sides compute the same one, from the spec alone."""
-    key = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
-    return _place_tensors(spec.image_shape, key, rows)
+    images = tuple((name, image.dtype, image.shape) for name, image in spec.images.items())
+    labels = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
+    return _place_tensors(images, labels, rows)
 
 
 @lru_cache(maxsize=256)
 def _place_tensors(
-    image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int], ...], rows: int
+    images: tuple[tuple[str, str, tuple[int, ...]], ...], labels: tuple[tuple[str, str, int], ...], rows: int
 ) -> SlotLayout:
     offset = 0
     placed: list[SlotTensor] = []
-    # The images come first: the mapping begins at a page, so they do too. The others are aligned for DLPack.
-    wanted = [
-        ("images", "uint8", (rows, *image_shape)),
-        ("sample_ids", "int64", (rows,)),
-        ("weights", "float32", (rows,)),
-    ]
+    # The images come first: the mapping begins at a page, so the first of them does too. The others are aligned for
+    # DLPack. No label has the name of an image, but either may be called as the two in the middle.
+    wanted = [(name, dtype, (rows, *shape)) for name, dtype, shape in images]
+    wanted += [("sample_ids", "int64", (rows,)), ("weights", "float32", (rows,))]
     wanted += [(name, dtype, (rows, width) if width else (rows,)) for name, dtype, width in labels]
     for name, dtype, shape in wanted:
         tensor = SlotTensor(name, dtype, shape, _align_up(offset, TENSOR_ALIGN_BYTES))
         offset = tensor.offset + tensor.size_bytes
         placed.append(tensor)
-    images, sample_ids, weights, *rest = placed
-    return SlotLayout(images, sample_ids, weights, {tensor.name: tensor for tensor in rest}, max(offset, 1))
+    (sample_ids, weights, *rest), pictures = placed[len(images) :], placed[: len(images)]
+    return SlotLayout(
+        {tensor.name: tensor for tensor in pictures},
+        sample_ids,
+        weights,
+        {tensor.name: tensor for tensor in rest},
+        max(offset, 1),
+    )
 
 
 def compute_slot_bytes(spec: StreamSpec) -> int:

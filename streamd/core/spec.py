@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal, NewType
 
 import msgspec
@@ -21,12 +21,26 @@ RemainderPolicy = Literal["keep", "drop", "pad"]  # of the last batch; the confi
 BadPolicy = Literal["substitute", "mask", "fail"]
 Resize = Literal["stretch", "crop", "pad", "random_crop"]
 UnevenPolicy = Literal["drop", "pad"]
+ImageMode = Literal["RGB", "L", "RGBA", "index", "raw"]
+PixelType = Literal["uint8", "uint16", "float32"]
+ImageShape = tuple[int, ...]  # (height, width, channels); (height, width) in mode index
+
+ONLY_IMAGE: Final = "image"  # the name of the image of a stream that is configured by `image`
 
 _DROPPED: Final[Mapping[RemainderPolicy, str]] = {
     "keep": "false",
     "drop": "true",
     "pad": "pad",
 }  # as the configuration writes it
+_PIXEL_BYTES: Final[Mapping[PixelType, int]] = {"uint8": 1, "uint16": 2, "float32": 4}
+_FIRST_IMAGE_SETTINGS: Final = ("height", "width", "channels", "resize", "exact", "scale", "ratio")
+# Later settings that determine pixels, with the values that say nothing new: the channels tell RGB from L.
+_LATER_IMAGE_SETTINGS: Final[Mapping[str, tuple[object, ...]]] = {
+    "mode": ("RGB", "L"),
+    "dtype": ("uint8",),
+    "like": (None,),
+    "fill": (0,),
+}
 DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
 
@@ -57,7 +71,11 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """The form of every image in a batch. `height` and `width` are in pixels; `channels` is 3 for RGB, 1 for L.
+    """The form of one image of every sample. `height` and `width` are in pixels; `channels` is 3 for RGB, 1 for L.
+
+    `mode` index holds class numbers as files store them, and raw holds numbers of any meaning. `like` names the image
+    whose geometry this one follows. `fill` is what padding and masked rows hold. `normalize` is what models apply; in
+    mode raw, `range` has the two numbers that `unit` maps to 0 and 1.
 
     For random crops, `scale` bounds the part of the picture's area, and `ratio` the width divided by the height.
     """
@@ -69,14 +87,37 @@ class ImageSpec:
     exact: bool = False
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    mode: ImageMode = "RGB"
+    dtype: PixelType = "uint8"
+    like: str | None = None
+    fill: int = 0
+    # A mapping cannot be hashed, and geometries are kept by their image.
+    normalize: str | Mapping[str, list[float]] = field(default="none", hash=False)
+    range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Makes L of an image of one channel whose mode is left out."""
+        if self.mode == "RGB" and self.channels == 1:
+            object.__setattr__(self, "mode", "L")
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        return (self.height, self.width, self.channels)
+    def shape(self) -> tuple[int, ...]:
+        """(height, width, channels) of one image; (height, width) in mode index."""
+        return (self.height, self.width) if self.mode == "index" else (self.height, self.width, self.channels)
 
     @property
     def row_bytes(self) -> int:
-        return self.height * self.width * self.channels
+        return self.height * self.width * self.channels * _PIXEL_BYTES[self.dtype]
+
+    def describe_pixels(self, *, leave_out: Container[str] = ()) -> str:
+        """Returns the settings that determine pixels, as text for digests.
+
+        Settings that were added later count only where they are given, so that the digests of earlier versions stay
+        valid.
+        """
+        first = [name for name in _FIRST_IMAGE_SETTINGS if name not in leave_out]
+        given = [name for name in _LATER_IMAGE_SETTINGS if getattr(self, name) not in _LATER_IMAGE_SETTINGS[name]]
+        return f"ImageSpec({', '.join(f'{name}={getattr(self, name)!r}' for name in [*first, *given])})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +155,8 @@ class OrderFacts:
 class StreamSpec:
     """Everything that a trainer may know about a stream before its first batch.
 
-    `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk`, in samples, and
+    `images` has the images of each sample, of which the first is `batch.images`; a stream with one image calls it
+    `image`. `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk`, in samples, and
     `buffer`, in chunks, are 0 unless `shuffle` is chunk. `weighted`: samples have weights of their own.
     """
 
@@ -122,7 +164,7 @@ class StreamSpec:
     samples: int
     batch_size: int
     batches: int
-    image: ImageSpec
+    images: Mapping[str, ImageSpec]
     labels: Mapping[str, LabelSpec]
     normalize: str | Mapping[str, list[float]]
     shuffle: Shuffle
@@ -144,14 +186,24 @@ class StreamSpec:
 
     def differing_fields(self, now: StreamSpec) -> list[str]:
         """Returns the names of the fields that differ `now`, except `pixel_id`, whose change a receipt records."""
-        names = [field.name for field in fields(self) if field.name != "pixel_id"]
+        names = [each.name for each in fields(self) if each.name != "pixel_id"]
         # Compared as text, since a mean may be NaN, which does not equal itself.
         return [name for name in names if repr(getattr(self, name)) != repr(getattr(now, name))]
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of one image."""
+    def image(self) -> ImageSpec:
+        """The first image of every sample."""
+        return next(iter(self.images.values()))
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """(height, width, channels) of the first image; (height, width) in mode index."""
         return self.image.shape
+
+    @property
+    def sample_bytes(self) -> int:
+        """The bytes of all images of one sample."""
+        return sum(image.row_bytes for image in self.images.values())
 
     def batch_rows(self, index: int) -> int:
         """Returns the rows of batch `index`. Those beyond the last, for `uneven="pad"`, are whole and have weight 0."""

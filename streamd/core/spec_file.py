@@ -7,9 +7,10 @@ from typing import Final
 
 import msgspec
 
-from streamd.core.spec import StreamSpec
+from streamd.core.spec import ONLY_IMAGE, StreamSpec
 from streamd.errors import ConfigError
 
+_plain: Final = msgspec.json.Decoder()
 _spec: Final = msgspec.json.Decoder(StreamSpec)
 
 
@@ -26,9 +27,18 @@ def write_spec(path: Path, spec: StreamSpec) -> None:
 def read_spec(path: Path) -> StreamSpec:
     """Reads what `write_spec` of this or an older streamd wrote. Raises ConfigError for anything else, and OSError."""
     try:
-        return _spec.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _spec.decode(_name_only_image(path.read_bytes()))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "
             "wrote next to the model, or stream.spec"
         ) from error
+
+
+def _name_only_image(text: bytes) -> bytes:
+    """Returns the text of a specification, whose only image has a name; an older streamd wrote it without one."""
+    spec = _plain.decode(text)
+    if not isinstance(spec, dict) or "images" in spec or not isinstance(spec.get("image"), dict):
+        return text
+    image = {**spec.pop("image"), "normalize": spec.get("normalize", "none")}
+    return msgspec.json.encode({**spec, "images": {ONLY_IMAGE: image}})

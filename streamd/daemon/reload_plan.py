@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.core.text import format_list
 from streamd.errors import suggest_name
 
@@ -78,14 +78,19 @@ def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differ
 
 def _iterate_spec_differences(running: StreamSpec, written: StreamSpec) -> Iterator[str]:
     """Yields the differences that trainers see besides the order, in the words of the configuration."""
-    if running.image != written.image:
-        yield "image differs"
-    if running.normalize != written.normalize:
+    if _list_pixel_settings(running) != _list_pixel_settings(written):
+        yield "image differs" if len({*running.images, *written.images}) == 1 else "images differ"
+    elif (running.normalize, running.images) != (written.normalize, written.images):
         yield "normalize differs"
     if running.bad_policy != written.bad_policy:
         yield f"bad_samples.policy was {running.bad_policy} and is {written.bad_policy}"
     for name in sorted({*running.labels, *written.labels}):
         yield from _iterate_label_differences(name, running.labels.get(name), written.labels.get(name))
+
+
+def _list_pixel_settings(spec: StreamSpec) -> list[tuple[str, ImageSpec]]:
+    """Returns the names and settings of the images, in their order, without what models apply."""
+    return [(name, replace(image, normalize="none", range=None)) for name, image in spec.images.items()]
 
 
 def _iterate_label_differences(name: str, running: LabelSpec | None, written: LabelSpec | None) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import lru_cache
 from importlib.resources import files
 
@@ -32,7 +31,7 @@ def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
 
 def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     """Yields each probe image decoded under `image`. All use the same memory: copy what must outlast the next one."""
-    row = np.empty(image.shape, dtype=np.uint8)
+    row = np.empty(image.shape, dtype=image.dtype)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
         decode_image(probe.read_bytes(), row, image, draw)
@@ -44,6 +43,4 @@ def _format_image_settings(image: ImageSpec) -> str:
 
     The bounds of a random crop appear only where there is one: otherwise the ids of all other streams would change.
     """
-    bounds = {"scale", "ratio"} if image.resize != "random_crop" else set()
-    values = [f"{each.name}={getattr(image, each.name)!r}" for each in fields(image) if each.name not in bounds]
-    return f"ImageSpec({', '.join(values)})"
+    return image.describe_pixels(leave_out={"scale", "ratio"} if image.resize != "random_crop" else ())

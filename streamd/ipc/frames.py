@@ -17,7 +17,7 @@ from streamd.ipc.messages import ClientMessage, DaemonMessage
 from streamd.limits import MAX_CLIENT_FRAME_BYTES
 
 MAGIC: Final = b"sd"
-VERSION: Final = 9
+VERSION: Final = 10
 _HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -10,9 +10,8 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -80,15 +79,25 @@ def _end_array_lease(lease: _ArrayLease) -> None:
     lease.on_return()
 
 
-def build_leased_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
-    """Returns a read-only array over `memory`. `on_return` is called when it and every view of it are gone.
+def build_leased_arrays(
+    memory: memoryview, tensors: Iterable[SlotTensor], on_return: Callable[[], None]
+) -> dict[str, npt.NDArray[Any]]:
+    """Returns read-only arrays over `memory`, by name. `on_return` is called when they and all their views are gone.
 
     `on_return` may be called in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
-    # A view in NumPy keeps the array at its base alive, not the view that it was made from. So every view keeps `lent`
-    # alive, which is never handed out itself and dies with the last of them.
-    lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
+    # A view in NumPy keeps the array at its base alive, not the view that it was made from. So every view of every
+    # array keeps `lent` alive, which is never handed out itself and dies with the last of them.
+    lent = np.frombuffer(memory.toreadonly(), np.uint8)
     lease = _ArrayLease(lent, _end_array_lease)
     lease.on_return = on_return
     _leases[id(lease)] = lease
-    return lent.reshape(tensor.shape)
+    return {
+        tensor.name: lent[tensor.offset : tensor.offset + tensor.size_bytes].view(tensor.dtype).reshape(tensor.shape)
+        for tensor in tensors
+    }
+
+
+def build_leased_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
+    """Returns a read-only array over `memory`; see `build_leased_arrays`."""
+    return build_leased_arrays(memory, [tensor], on_return)[tensor.name]

@@ -26,7 +26,12 @@ def spec_of(samples: int, remainder: RemainderPolicy = "keep") -> StreamSpec:
     whole, rest = divmod(samples, B)
     batches = whole + bool(rest and remainder != "drop")
     return some_spec(
-        samples=samples, batch_size=B, batches=batches, labels={}, image=ImageSpec(1, 2, 3), remainder=remainder
+        samples=samples,
+        batch_size=B,
+        batches=batches,
+        labels={},
+        images={"image": ImageSpec(1, 2, 3)},
+        remainder=remainder,
     )
 
 
@@ -38,7 +43,7 @@ def batch_of(spec: StreamSpec, index: int) -> Batch:
     images = np.broadcast_to(ids.astype(np.uint8)[:, None, None, None], (rows, 1, 2, 3))
     bad = (BadRow(1, int(ids[1]), "a.jpg", "broken", "masked"),) if rows > 1 else ()
     weights = (ids >= 0).astype(np.float32)
-    return Batch(images, {"n": ids * 10}, weights, ids, bad, 0, index, lambda: f"after {index}", spec)
+    return Batch({"image": images}, {"n": ids * 10}, weights, ids, bad, 0, index, lambda: f"after {index}", spec)
 
 
 class Source:

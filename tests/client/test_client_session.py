@@ -212,13 +212,13 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
 
 def test_a_stream_with_another_layout_is_left_and_the_error_names_what_differs() -> None:
     session = lost()
-    other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
+    other = replace(SPEC, images={"image": ImageSpec(16, 8, 3)}, normalize="unit", pixel_id=PixelId("other"))
 
     goodbye, *fail = session.handle_message(HERE, welcome(spec=other), 2.0)
 
     assert goodbye == SendMessage(HERE, Goodbye())
     assert type(failure(fail)) is StreamChangedError
-    assert "stream 'train' changed in image, normalize; subscribe again" in str(failure(fail))
+    assert "stream 'train' changed in images, normalize; subscribe again" in str(failure(fail))
     assert session.state == "over"
 
 

@@ -22,7 +22,7 @@ LABELS = st.dictionaries(
 )
 SPECS = st.builds(
     lambda height, width, channels, labels, size: some_spec(
-        image=ImageSpec(height, width, channels),
+        images={"image": ImageSpec(height, width, channels)},
         labels={
             name: LabelSpec(name, kind, width, text_bytes=text_bytes)
             for name, (kind, width, text_bytes) in labels.items()
@@ -39,7 +39,7 @@ EXAMPLES = settings(derandomize=True, deadline=None, max_examples=150)
 
 
 def tensors(place: SlotLayout) -> list[SlotTensor]:
-    return [place.images, place.sample_ids, place.weights, *place.labels.values()]
+    return [*place.arrays.values(), place.sample_ids, place.weights, *place.labels.values()]
 
 
 @EXAMPLES
@@ -64,10 +64,28 @@ def test_a_spec_sent_over_the_wire_gives_the_same_layout(spec: StreamSpec) -> No
         assert list(ours.labels) == list(theirs.labels)
 
 
+def test_each_image_of_a_sample_is_a_tensor_of_its_own() -> None:
+    images = {
+        "photo": ImageSpec(5, 7, 3),
+        "mask": ImageSpec(5, 7, 1, mode="index", dtype="uint16", like="photo", fill=65535),
+        "band": ImageSpec(3, 2, 4, mode="raw", dtype="float32"),
+    }
+    place = compute_layout(some_spec(images=images, labels={}), 10)
+    assert {tensor.name: (tensor.dtype, tensor.shape) for tensor in tensors(place)} == {
+        "photo": ("uint8", (10, 5, 7, 3)),
+        "mask": ("uint16", (10, 5, 7)),
+        "band": ("float32", (10, 3, 2, 4)),
+        "sample_ids": ("int64", (10,)),
+        "weights": ("float32", (10,)),
+    }
+    assert place.images is place.arrays["photo"]
+    assert list(place.arrays) == list(images)
+
+
 def test_shapes_and_dtypes_are_those_of_a_batch() -> None:
     place = compute_layout(some_spec(), 10)
     assert {tensor.name: (tensor.dtype, tensor.shape) for tensor in tensors(place)} == {
-        "images": ("uint8", (10, 5, 7, 3)),
+        "image": ("uint8", (10, 5, 7, 3)),
         "sample_ids": ("int64", (10,)),
         "weights": ("float32", (10,)),
         "label": ("int64", (10,)),
@@ -134,7 +152,7 @@ def test_streams_that_differ_only_in_width_or_type_have_different_layouts() -> N
 
 
 def test_a_slot_has_the_bytes_that_its_tensors_need() -> None:
-    spec = some_spec(labels={}, image=ImageSpec(64, 64, 3), batch_size=32)
+    spec = some_spec(labels={}, images={"image": ImageSpec(64, 64, 3)}, batch_size=32)
     images = 32 * 64 * 64 * 3
     assert compute_layout(spec, 32).size_bytes == images + 32 * 8 + 32 * 4
     assert compute_slot_bytes(spec) == images + PAGE_BYTES

@@ -40,7 +40,7 @@ def test_every_batch_is_full_except_a_kept_remainder() -> None:
 def test_an_image_knows_its_shape_and_bytes() -> None:
     image = ImageSpec(height=5, width=7, channels=3)
     assert (image.shape, image.row_bytes) == ((5, 7, 3), 105)
-    assert some_spec(image=image).image_shape == (5, 7, 3)
+    assert some_spec(images={"image": image}).image_shape == (5, 7, 3)
 
 
 def test_labels_have_the_dtypes_of_the_contract() -> None:
@@ -58,7 +58,7 @@ def test_a_spec_names_its_differing_fields_except_the_pixels() -> None:
     unknown = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
     again = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
     assert unknown.differing_fields(again) == SPEC.differing_fields(some_spec(pixel_id=PixelId("other"))) == []
-    assert SPEC.differing_fields(some_spec(image=ImageSpec(1, 1, 3), seed=4)) == ["image", "seed"]
+    assert SPEC.differing_fields(some_spec(images={"image": ImageSpec(1, 1, 3)}, seed=4)) == ["images", "seed"]
 
 
 def test_a_spec_cannot_be_changed() -> None:

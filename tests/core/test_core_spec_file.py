@@ -22,7 +22,7 @@ def test_the_spec_file_is_beside_the_model() -> None:
 
 @pytest.mark.parametrize("normalize", ["imagenet", {"mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]}], ids=type)
 def test_a_written_spec_reads_back_equal(tmp_path: Path, normalize: object) -> None:
-    spec = make_spec(ANGLE, KIND, NUMBERED, normalize=normalize, image=CROPPED, weighted=True)
+    spec = make_spec(ANGLE, KIND, NUMBERED, normalize=normalize, images={"image": CROPPED}, weighted=True)
     spec_file.write_spec(tmp_path / "m.streamd.json", spec)
     assert spec_file.read_spec(tmp_path / "m.streamd.json") == spec
 
@@ -31,7 +31,7 @@ def test_the_spec_file_is_plain_json(tmp_path: Path) -> None:
     spec_file.write_spec(tmp_path / "m.streamd.json", make_spec(KIND))
     facts = json.loads((tmp_path / "m.streamd.json").read_text())
     assert facts["labels"]["kind"]["classes"] == ["car", "cat", "dog"]
-    assert (facts["image"]["height"], facts["normalize"]) == (8, "unit")
+    assert (facts["images"]["image"]["height"], facts["normalize"]) == (8, "unit")
 
 
 def test_a_spec_file_of_an_older_version_gets_its_old_defaults(tmp_path: Path) -> None:
@@ -41,6 +41,16 @@ def test_a_spec_file_of_an_older_version_gets_its_old_defaults(tmp_path: Path) -
     del facts["weighted"]
     path.write_text(json.dumps(facts))
     assert spec_file.read_spec(path) == make_spec(KIND)
+
+
+def test_a_spec_file_from_before_there_were_several_images_has_the_one(tmp_path: Path) -> None:
+    path, image = tmp_path / "m.streamd.json", ImageSpec(8, 16, 1, "crop", normalize="unit")
+    spec_file.write_spec(path, make_spec(KIND, images={"image": image}))
+    facts = json.loads(path.read_text())
+    only = facts.pop("images")["image"]
+    first = {key: only[key] for key in ("height", "width", "channels", "resize", "exact", "scale", "ratio")}
+    path.write_text(json.dumps({**facts, "image": first}))
+    assert spec_file.read_spec(path) == make_spec(KIND, images={"image": image})
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": 3}', "\x89PNG"])

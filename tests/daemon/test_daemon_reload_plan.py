@@ -55,7 +55,7 @@ def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> No
     "change",
     [
         {"order_id": OTHER_ORDER, "seed": 4},
-        {"image": ImageSpec(5, 8, 3)},
+        {"images": {"image": ImageSpec(5, 8, 3)}},
         {"normalize": "unit"},
         {"bad_policy": "mask"},
         {"labels": with_label(replace(LABEL, counts=(61, 42)))},
@@ -89,7 +89,7 @@ def test_another_order_is_named_and_tokens_do_not_fit() -> None:
 
 
 def test_tokens_fit_when_the_order_is_the_same() -> None:
-    assert told(image=ImageSpec(6, 8, 3), bad_policy="mask") == (
+    assert told(images={"image": ImageSpec(6, 8, 3)}, bad_policy="mask") == (
         "stream 'train' changed: image differs; bad_samples.policy was substitute and is mask; subscribe again: its "
         "order is the same, and its tokens remain valid"
     )

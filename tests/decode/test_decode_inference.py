@@ -22,7 +22,7 @@ from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, MissingExtraError
 
 IMAGE = ImageSpec(16, 24, 3)
-SPEC = make_spec(image=IMAGE, pixel_id=compute_pixel_id(IMAGE))
+SPEC = make_spec(images={"image": IMAGE}, pixel_id=compute_pixel_id(IMAGE))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_spec_file_beside_a_model_can_stand_for_the_stream(photograph: Path,
 
 def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
     random = replace(IMAGE, resize="random_crop")
-    pixels = streamd.load_image(photograph, make_spec(image=random, pixel_id=compute_pixel_id(random)))
+    pixels = streamd.load_image(photograph, make_spec(images={"image": random}, pixel_id=compute_pixel_id(random)))
     np.testing.assert_array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
 
 

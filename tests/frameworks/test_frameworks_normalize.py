@@ -22,7 +22,7 @@ def test_black_and_white_become_what_the_form_says(normalize: Any, black: list[f
 
 
 def test_greyscale_has_one_pair_of_numbers() -> None:
-    numbers = compute_pixel_scaling(make_spec(normalize="minus_one_one", image=ImageSpec(8, 8, 1)))
+    numbers = compute_pixel_scaling(make_spec(normalize="minus_one_one", images={"image": ImageSpec(8, 8, 1)}))
     assert (numbers.mean, numbers.std, numbers.even) == ((127.5,), (127.5,), True)
 
 
@@ -30,7 +30,7 @@ def test_normalize_values_for_another_number_of_channels_are_refused() -> None:
     with pytest.raises(ConfigError, match="stream 'train': normalize has 2 means and 2 deviations for 3 channels"):
         compute_pixel_scaling(make_spec(normalize={"mean": [0, 0], "std": [1, 1]}))
     with pytest.raises(ConfigError, match="3 means and 3 deviations for 1 channel"):
-        compute_pixel_scaling(make_spec(normalize="imagenet", image=ImageSpec(8, 8, 1)))
+        compute_pixel_scaling(make_spec(normalize="imagenet", images={"image": ImageSpec(8, 8, 1)}))
 
 
 def test_an_unknown_normalize_form_is_refused_by_name() -> None:

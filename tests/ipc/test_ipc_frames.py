@@ -152,7 +152,7 @@ def test_the_encoding_of_a_frame_is_unchanged() -> None:
     data = encode_frame(FrameHeader(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640900" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640a00" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 
@@ -259,8 +259,8 @@ def test_a_foreign_frame_is_refused_and_the_message_says_why(unpack: Unpack, dat
 
 
 def test_a_frame_of_another_version_is_refused_before_it_is_parsed() -> None:
-    with pytest.raises(ProtocolError, match="version 10"):
-        decode_daemon_frame(MAGIC + b"\x0a" + bytes(SIZE - 3) + b"\xc1" * 50)
+    with pytest.raises(ProtocolError, match="version 11"):
+        decode_daemon_frame(MAGIC + b"\x0b" + bytes(SIZE - 3) + b"\xc1" * 50)
 
 
 def test_a_clients_frame_over_the_limit_is_refused_before_it_is_parsed() -> None:

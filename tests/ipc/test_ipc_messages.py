@@ -55,7 +55,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_unchanged() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 9
+    assert VERSION == 10
 
 
 def test_every_message_is_sent_by_exactly_one_side() -> None:

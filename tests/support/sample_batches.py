@@ -33,9 +33,11 @@ def some_batch(
     weights[list(without)], ids[list(without)] = 0, -1
     given = [(label, np.asarray(values)) for label, values in labels] or [(CLASS, np.arange(rows) % 2)]
     height, width, channels = images.shape[1:]
-    spec = some_spec(labels={label.name: label for label, _ in given}, image=ImageSpec(height, width, channels))
+    spec = some_spec(
+        labels={label.name: label for label, _ in given}, images={"image": ImageSpec(height, width, channels)}
+    )
     named = {label.name: values for label, values in given}
-    return Batch(images, named, weights, ids, tuple(bad), 0, 12, lambda: "", spec)
+    return Batch({"image": images}, named, weights, ids, tuple(bad), 0, 12, lambda: "", spec)
 
 
 def flat(rows: int, height: int = 6, width: int = 8, channels: int = 3, colour: int = 128) -> npt.NDArray[np.uint8]:

@@ -12,7 +12,7 @@ SPEC: Final = StreamSpec(
     samples=103,
     batch_size=10,
     batches=11,
-    image=ImageSpec(5, 7, 3),
+    images={"image": ImageSpec(5, 7, 3)},
     labels={
         "label": LabelSpec("label", "category", classes=("cat", "dog"), counts=(60, 43)),
         "angle": LabelSpec("angle", "float", mean=0.25, std=1.5),

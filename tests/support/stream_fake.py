@@ -28,7 +28,7 @@ KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2
 
 def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
     """Ten samples of 8x8 pixels in batches of four, unless changed."""
-    small = {"samples": 10, "batch_size": 4, "batches": 3, "image": ImageSpec(8, 8, 3), "normalize": "unit"}
+    small = {"samples": 10, "batch_size": 4, "batches": 3, "images": {"image": ImageSpec(8, 8, 3)}, "normalize": "unit"}
     return some_spec(**{**small, "labels": {label.name: label for label in labels}, **changes})
 
 
@@ -228,4 +228,4 @@ class FakeClient:
         spec = self.spec(stream)
         made = FakeStream(spec, spoiled=self._spoiled)._batch(epoch, index)
         labels, images = dict(made.labels), made.images.copy()
-        return Batch(images, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)
+        return Batch({"image": images}, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)

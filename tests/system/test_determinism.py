@@ -155,7 +155,7 @@ def put_together(parts: Iterable[Batch]) -> Iterator[Batch]:
         yield replace(
             first,
             index=index,
-            images=np.concatenate([part.images for part in each]),
+            arrays={name: np.concatenate([part.arrays[name] for part in each]) for name in first.arrays},
             labels={name: np.concatenate([part.labels[name] for part in each]) for name in first.labels},
             weights=np.concatenate([part.weights for part in each]),
             sample_ids=np.concatenate([part.sample_ids for part in each]),

@@ -261,7 +261,7 @@ def test_stored_pixels_are_away_while_their_file_is_missing(arrays: StreamReader
 
 def test_the_pixel_id_of_stored_pixels_does_not_depend_on_the_decoders(arrays: StreamReader) -> None:
     assert arrays.pixel_id != compute_pixel_id(arrays.spec.image)
-    wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))
+    wider = replace(arrays, spec=replace(arrays.spec, images={"image": replace(arrays.spec.image, width=9)}))
     assert arrays.pixel_id != wider.pixel_id
 
 

@@ -62,7 +62,7 @@ def stream() -> StreamSpec:
         samples=SAMPLES,
         batch_size=256,
         batches=-(-SAMPLES // 256),
-        image=ImageSpec(224, 224, 3),
+        images={"image": ImageSpec(224, 224, 3)},
         labels={"label": label},
         normalize="imagenet",
         shuffle="full",

@@ -188,7 +188,9 @@ class _PackRun:
         spec = self._stream.spec
         layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
         how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
-        return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
+        return compute_identity(
+            "streamd pack 1", *how, spec.content_id, pixel_id, spec.image.describe_pixels(), spec.bad_policy
+        )
 
     def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
         """Continues an interrupted run or begins a new pack. Raises PackError if data or settings have changed."""

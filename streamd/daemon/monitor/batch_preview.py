@@ -101,5 +101,4 @@ class BatchPreview:
 
 def compute_preview_row_count(spec: StreamSpec, rows: int) -> int:
     """Returns how many of a batch's rows are copied: SHOWN_ROWS or SHOWN_BYTES, but at least one row."""
-    row_bytes = compute_layout(spec, rows).images.size_bytes // rows
-    return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))
+    return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // spec.sample_bytes))

@@ -18,7 +18,7 @@ from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
 from streamd.core.sampler import ORDER_VERSION, SampleOrder
-from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, compute_identity
+from streamd.core.spec import ONLY_IMAGE, ImageSpec, OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
@@ -276,15 +276,16 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
+    normalize = stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists()
     # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        image=_build_image_spec(stream, listed),
+        images={ONLY_IMAGE: replace(_build_image_spec(stream, listed), normalize=normalize)},
         labels=listed.labels,
-        normalize=stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists(),
+        normalize=normalize,
         shuffle=stream.shuffle.kind,
         seed=stream.shuffle.seed,
         remainder=remainder,

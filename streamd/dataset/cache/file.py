@@ -92,7 +92,7 @@ def lock_file_name(spec: StreamSpec) -> str:
 
     It depends on the image settings instead of the pixel id, since the daemon has no decoder to compute that id with.
     """
-    return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', repr(spec.image))[:16]}.lock"
+    return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', spec.image.describe_pixels())[:16]}.lock"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.sampler import Ids
-from streamd.core.spec import PixelId, StreamSpec
+from streamd.core.spec import ImageShape, PixelId, StreamSpec
 from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.cache.file import CacheFile, CacheLayout
@@ -50,7 +50,7 @@ class DecodedCache:
     publishes.
     """
 
-    def __init__(self, file: CacheFile, manifest: Manifest, image_shape: tuple[int, int, int]) -> None:
+    def __init__(self, file: CacheFile, manifest: Manifest, image_shape: ImageShape) -> None:
         self._file = file
         self._manifest = manifest
         self._records = file.map_row_records()

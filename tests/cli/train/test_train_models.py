@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.train
 @pytest.mark.parametrize("shape", [(128, 128, 3), (28, 28, 1), (60, 200, 3), (5, 5, 3)])
 def test_a_number_gets_a_regression_network_for_any_shape(shape: tuple[int, int, int]) -> None:
-    spec = make_spec(ANGLE, image=ImageSpec(*shape))
+    spec = make_spec(ANGLE, images={"image": ImageSpec(*shape)})
     model = choose_builder(ANGLE, None)(spec)
     assert model(np.zeros((2, *shape), dtype=np.uint8)).shape == (2, 1)
     assert not model.compiled
@@ -59,7 +59,7 @@ def test_a_regression_begins_at_the_mean_of_the_label() -> None:
 
 @pytest.mark.train
 def test_a_regression_distinguishes_positions() -> None:
-    model = choose_builder(ANGLE, None)(make_spec(ANGLE, image=ImageSpec(32, 32, 3)))
+    model = choose_builder(ANGLE, None)(make_spec(ANGLE, images={"image": ImageSpec(32, 32, 3)}))
     images = np.zeros((2, 32, 32, 3), dtype=np.uint8)
     images[0, 8:12, 4:8] = images[1, 8:12, 20:24] = 255
     left, right = np.ravel(model(images))

@@ -29,7 +29,7 @@ def test_no_label_or_a_wrong_one_is_refused() -> None:
 def test_a_validation_that_differs_is_refused() -> None:
     train_spec = make_spec(KIND)
     with pytest.raises(ConfigError, match="give both streams the same  image:"):
-        check_streams_match(train_spec, replace(train_spec, image=ImageSpec(9, 9, 3)), KIND)
+        check_streams_match(train_spec, replace(train_spec, images={"image": ImageSpec(9, 9, 3)}), KIND)
     with pytest.raises(ConfigError, match="differ in type or classes"):
         check_streams_match(train_spec, make_spec(replace(KIND, classes=("car", "cat"))), KIND)
     with pytest.raises(ConfigError, match="no label 'kind'"):

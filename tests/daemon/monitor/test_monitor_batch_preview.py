@@ -73,7 +73,7 @@ async def test_a_viewer_gets_the_first_rows_of_the_next_batch(stream: ServedStre
 )
 def test_fewer_large_images_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
     image = replace(stream.spec.image, height=side, width=side)
-    assert compute_preview_row_count(replace(stream.spec, image=image), rows) == shown
+    assert compute_preview_row_count(replace(stream.spec, images={"image": image}), rows) == shown
 
 
 async def test_a_batch_that_cannot_be_copied_cancels_its_viewers(stream: ServedStream) -> None:

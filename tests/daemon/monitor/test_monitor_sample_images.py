@@ -40,7 +40,7 @@ def preview(stream: ServedStream) -> Preview:
     labels = {"label": np.array([0, 1, 0])}
     weights, ids = np.array([1, 1, 0], np.float32), np.array([7, 3, -1])
     bad = (BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted"),)
-    return Preview(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
+    return Preview(stream, Batch({"image": images}, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
 
 
 def opened(address: str) -> Image.Image:

@@ -179,4 +179,6 @@ def test_streams_of_the_same_samples_and_images_share_a_lock() -> None:
     spec = some_spec(content_id="a" * 32)
     assert lock_file_name(spec) == lock_file_name(some_spec(content_id="a" * 32, name="other", batch_size=7, seed=9))
     assert lock_file_name(spec) != lock_file_name(some_spec(content_id="b" * 32))
-    assert lock_file_name(spec) != lock_file_name(some_spec(content_id="a" * 32, image=ImageSpec(5, 7, 3, exact=True)))
+    assert lock_file_name(spec) != lock_file_name(
+        some_spec(content_id="a" * 32, images={"image": ImageSpec(5, 7, 3, exact=True)})
+    )

@@ -29,7 +29,7 @@ from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import PAGE_BYTES
 
 SAMPLES: Final = 6
-SPEC: Final = some_spec(samples=SAMPLES, content_id="c" * 32, image=ImageSpec(3, 5, 3))
+SPEC: Final = some_spec(samples=SAMPLES, content_id="c" * 32, images={"image": ImageSpec(3, 5, 3)})
 PIXEL_ID: Final = PixelId("d" * 32)
 SHAPE: Final = CacheLayout.from_stream_spec(SPEC, PIXEL_ID)
 

@@ -56,6 +56,6 @@ def test_the_mean_and_std_are_saved_with_the_model() -> None:
 
 @pytest.mark.parametrize(("channels", "shape"), [(3, (2, 8, 8, 3)), (1, (2, 3, 8, 8)), (3, (8, 8)), (3, (3,))])
 def test_images_without_channels_first_are_refused_with_the_permutation(channels: int, shape: tuple[int, ...]) -> None:
-    module = normalization(make_spec(normalize="unit", image=ImageSpec(8, 8, channels)))
+    module = normalization(make_spec(normalize="unit", images={"image": ImageSpec(8, 8, channels)}))
     with pytest.raises(ValueError, match=rf"\(batch, {channels}, height, width\) is needed: images.permute"):
         module.forward(np.zeros(shape, np.uint8))
