@@ -98,7 +98,8 @@ def _scan_by_kind(
     with _name_missing_extra(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
-    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping)
+    numbers = {} if request.raw is None else {"raw": request.raw}  # only the functions of arrays take this argument
+    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **numbers)
     return scanned
 
 

@@ -103,6 +103,14 @@ class LabelSource:
 
 
 @dataclass(frozen=True, slots=True)
+class RawNumbers:
+    """What a stream in mode raw expects of arrays: their channels, and the name of their dtype."""
+
+    channels: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class SplitRule:
     """How a source is split in two: the fraction `validation`, above 0, is held out.
 
@@ -119,7 +127,7 @@ class ListingRequest:
     """A request to list the samples of a stream.
 
     `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
-    samples weigh 1.
+    samples weigh 1. `raw` None means that arrays are served as pixels of 8 bits.
     """
 
     name: str
@@ -127,3 +135,4 @@ class ListingRequest:
     split: SplitRule | None = None
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None
+    raw: RawNumbers | None = None

@@ -26,7 +26,8 @@ def compute_pixel_id(image: ImageSpec) -> PixelId:
 
 def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
     """Returns the identity of pixels that are stored in arrays and sent as they are; it depends on no decoder."""
-    return PixelId(compute_identity("streamd stored pixels 1", *image.shape))
+    deep = () if image.dtype == "uint8" else (image.dtype,)
+    return PixelId(compute_identity("streamd stored pixels 1", *image.shape, *deep))
 
 
 def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
