@@ -114,7 +114,8 @@ def _load_adapter_type() -> type[StreamAdapter]:
 def normalization(spec: StreamSpec, image: str | None = None) -> Any:
     """Returns a standard Keras layer that applies the stream's `normalize`: (B, H, W, C) of any dtype in, float out.
 
-    image: which of several images of a sample; default: the first. `none` only converts to float. As part of the model the layer is saved with it, so inference uses the same numbers.
+    image: which of several images of a sample; default: the first. `none` only converts to float. As part of the
+    model the layer is saved with it, so inference uses the same numbers.
     """
     layers, numbers = load_keras().layers, compute_pixel_scaling(spec, image)
     if numbers.even:
