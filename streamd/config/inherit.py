@@ -112,7 +112,12 @@ def _merge_streams(name: str, chain: list[str], streams: RawStreams) -> object:
         return streams[name]
     merged: dict[str, object] = {}
     for other in [*reversed(chain), name]:
-        merged |= _copy_without_like(other, streams)
+        given = _copy_without_like(other, streams)
+        # `image` is short for one of `images`, so a stream that gives one of the two drops the other that it copies.
+        for key, replaced in (("image", "images"), ("images", "image")):
+            if key in given and replaced not in given:
+                merged.pop(replaced, None)
+        merged |= given
     return {**merged, "name": name}
 
 

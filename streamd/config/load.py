@@ -308,9 +308,12 @@ def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
             return SOURCE_MODELS[kind]
         case ("streams", _, "labels", *_):
             return LabelConfig
+        case ("streams", _, "images", _, *inner):
+            return SECTION_MODELS["normalize" if inner else "image"]
         case ("streams", _, str(part), *_) | (str(part), *_):
             return SECTION_MODELS[part]
-    return Config
+        case _:
+            return Config
 
 
 def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
@@ -331,7 +334,7 @@ def _has_stream_keys(value: object) -> bool:
 
 def _format_unknown_key(place: KeyPath, value: object) -> str:
     owner, key = _find_model_of_key(place), str(place[-1])
-    if key in UNSERVED_KEYS and (key != "images" or owner is StreamConfig):
+    if key in UNSERVED_KEYS:
         return f"is not in this version; {UNSERVED_KEYS[key]}"
     return _format_unplanned_key(owner, place, key, value)
 

@@ -30,6 +30,13 @@ from streamd.config.fields import (
     Workers,
     build_validation_error,
 )
+from streamd.config.image_rules import (
+    KeyProblem,
+    build_image_sources,
+    find_image_problems,
+    find_normalize_problems,
+    takes_own_picture,
+)
 from streamd.config.locations import KeyLocations
 from streamd.config.parsers import (
     build_short_form_parser,
@@ -40,7 +47,6 @@ from streamd.config.parsers import (
     parse_weights_setting,
 )
 from streamd.config.schema_sections import (
-    CHANNELS_OF_MODE,
     BadSamplesConfig,
     CacheConfig,
     CurveConfig,
@@ -48,7 +54,6 @@ from streamd.config.schema_sections import (
     EngineKind,
     ImageConfig,
     LabelConfig,
-    MeanStd,
     Normalize,
     PaceConfig,
     ShuffleConfig,
@@ -57,8 +62,9 @@ from streamd.config.schema_sections import (
     parse_npy_path,
 )
 from streamd.config.schema_sources import CHUNKED_KINDS, ENCODED_KINDS, FilledSource
-from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
-from streamd.core.text import format_count, is_encodable
+from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
+from streamd.core.text import is_encodable
+from streamd.dataset.files import TableSource
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
@@ -100,6 +106,10 @@ class StreamConfig(ConfigModel):
     """
     image: ImageConfig = ImageConfig()
     """The form in which every image is served; size: [height, width] is required for files."""
+    images: dict[Text, ImageConfig] | None = None
+    """Several images a sample, such as a photo and its mask: the name of each, and the keys of image under it. They
+    take the place of image.
+    """
     batch_size: BatchSize = 32
     """Images in a batch."""
     drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(parse_remainder_setting)] = False
@@ -131,6 +141,16 @@ class StreamConfig(ConfigModel):
     """Keeps decoded samples on disk, so that they are decoded once: {path: cache/train, max: 20GiB}."""
 
     @property
+    def all_images(self) -> dict[str, ImageConfig]:
+        """The images of each sample by name; the only one of `image` is called image."""
+        return {ONLY_IMAGE: self.image} if self.images is None else self.images
+
+    @property
+    def is_random_crop(self) -> bool:
+        """Whether a part of any image is drawn anew in every epoch."""
+        return any(image.resize == "random_crop" for image in self.all_images.values())
+
+    @property
     def bad_policy(self) -> BadPolicy:
         """The policy in effect: as written, else `mask` where shuffle is none, else `substitute`."""
         return self.bad_samples.policy or ("mask" if self.shuffle.kind == "none" else "substitute")
@@ -152,7 +172,16 @@ class StreamConfig(ConfigModel):
             None if split is None else SplitRule(split.validation, split.seed, split.by),
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
+            None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
         )
+
+    @property
+    def _has_only_own_picture(self) -> bool:
+        """Whether the only image of each sample is the one that the source itself gives."""
+        images = [*self.all_images.values()]
+        if len(images) > 1 or images[0].is_pattern:
+            return False
+        return (self.images is None and images[0].source is None) or takes_own_picture(images[0], self.source)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
@@ -187,14 +216,21 @@ class StreamConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        problems = [*self._find_size_problems(), *self._find_crop_problems(), *self._find_channel_problems()]
+        if self.images is not None and "image" in self.model_fields_set:
+            raise build_validation_error((("images",), "stands beside image, which is short for one of them; keep one"))
+        if self.images is None:
+            problems = [*self._find_size_problems(), *self._find_own_picture_problems()]
+        else:
+            labels = frozenset({"label"} if self.labels is None else self.labels)
+            problems = [*find_image_problems(self.images, self.source, labels)]
+        problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:
             raise build_validation_error(*problems)
         return self
 
-    def _find_size_problems(self) -> list[tuple[tuple[str, ...], str]]:
+    def _find_size_problems(self) -> list[KeyProblem]:
         kind, size = self.source.kind, self.image.size
         if self.source.is_encoded and size is None:
             return [(("image", "size"), f"is missing; a {kind} can hold images of any size: add size: [height, width]")]
@@ -202,11 +238,23 @@ class StreamConfig(ConfigModel):
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
 
-    def _find_crop_problems(self) -> list[tuple[tuple[str, ...], str]]:
-        if self.image.resize != "random_crop":
+    def _find_own_picture_problems(self) -> Iterator[KeyProblem]:
+        """Yields what only several images have: another one to follow, and a place beside the sample's own file."""
+        if isinstance(self.source, TableSource) and self.source.image is None and self.image.source is None:
+            yield ("source", "image"), "is missing; give the column that holds the file names"
+        if self.image.like is not None:
+            yield ("image", "like"), "names another image, and there is one; write both under images"
+        if self.image.source is not None or self.image.root is not None:
+            key = "from" if self.image.source is not None else "root"
+            yield ("image", key), "is a key of images; write images: {image: {...}}"
+        if not self.source.is_encoded and self.image.mode == "index":
+            yield ("image", "mode"), f"index is for files, but images of kind {self.source.kind} are served as they are"
+
+    def _find_crop_problems(self) -> list[KeyProblem]:
+        if not self.is_random_crop:
             return []
-        problems: list[tuple[tuple[str, ...], str]] = []
-        if not self.source.is_encoded:
+        problems: list[KeyProblem] = []
+        if not self.source.is_encoded and self.images is None:
             why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
             problems.append((("image", "resize"), f"{why}; remove it, and crop in a transform"))
         if self.cache is not None:
@@ -214,18 +262,28 @@ class StreamConfig(ConfigModel):
             problems.append((("cache",), why))
         return problems
 
-    def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
-        mode, channels = self.image.mode, self.image.channels
-        if isinstance(self.normalize, MeanStd):
-            wanted = f"but mode {mode} has {format_count(channels, 'channel')}; give one number for each channel"
-            return [
-                (("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}")
-                for key, levels in self.normalize.as_lists().items()
-                if len(levels) != channels
-            ]
-        if self.normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"]:
-            return [(("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers")]
-        return []
+    def _find_normalize_problems(self) -> list[KeyProblem]:
+        """Returns where `normalize` does not fit: the stream's its only image, or an image's own."""
+        problems = (
+            [] if len(self.all_images) > 1 else find_normalize_problems(self.normalize, *self.all_images.values())
+        )
+        for name, image in self.all_images.items():
+            place = ("image",) if self.images is None else ("images", name)
+            own = [] if image.normalize is None else find_normalize_problems(image.normalize, image)
+            problems += [((*place, *keys), why) for keys, why in own]
+        return problems
+
+    def _find_unshared_problems(self) -> Iterator[KeyProblem]:
+        """Yields keys that this version serves for one picture a sample only."""
+        if len(self.all_images) == 1 and all(image.mode != "index" for image in self.all_images.values()):
+            return
+        if self.cache is not None:
+            yield ("cache",), "a cache of several images, or of class numbers, is not in this version; remove it"
+        if self.transform is not None:
+            yield (
+                ("transform",),
+                "a transform of several images, or of class numbers, is not in this version; remove it",
+            )
 
 
 class Config(ConfigModel):
@@ -366,7 +424,12 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
         "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
         "required": ["source"],
     }
-    sized = {"properties": {"image": {"required": ["size"]}}, "required": ["image"]}
+    sized = {
+        "anyOf": [
+            {"properties": {"image": {"required": ["size"]}}, "required": ["image"]},
+            {"required": ["images"]},
+        ]
+    }
     return {
         **schema,
         "properties": {"like": like, **properties},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -12,6 +12,7 @@ from pydantic import (
     Discriminator,
     Field,
     StrictBool,
+    StrictInt,
     Tag,
     ValidationInfo,
     field_validator,
@@ -45,7 +46,8 @@ NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 EngineKind = Literal["local", "ray"]
 
 _LEAVE: Final = "remove it, or change the kind"
-CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1}
+CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1, "index": 1}
+_MOST_OF_TYPE: Final = {"uint8": 255, "uint16": 65535}
 
 
 def parse_npy_path(source: object) -> Path | None:
@@ -105,37 +107,6 @@ class WeightsConfig(ConfigModel):
     def file(self) -> Path | None:
         """The .npy file that holds the weights; None if they come from another place."""
         return parse_npy_path(self.source)
-
-
-class ImageConfig(ConfigModel):
-    """The form of every image. `size` is (height, width) in pixels, `stored` for arrays as they are, or None."""
-
-    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
-    """[height, width] in pixels, or `stored` for arrays, which are then served in their stored size."""
-    mode: Literal["RGB", "L"] = "RGB"
-    """RGB, or L for greyscale: 3 channels or 1."""
-    resize: Resize = "stretch"
-    """How an image of a different size is made to fit: stretch it, crop its middle, pad it with black, or use
-    random_crop, which takes a different part of the image in every epoch.
-    """
-    exact: StrictBool = False
-    """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
-    scale: CropScale = (0.08, 1.0)
-    """For random_crop: the fraction of the image's area that is taken, [least, most]."""
-    ratio: CropRatio = (3 / 4, 4 / 3)
-    """For random_crop: width divided by height of the part that is taken, [least, most], before it is resized."""
-
-    @model_validator(mode="after")
-    def _check_bounds_only_for_random_crop(self) -> Self:
-        stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
-        if stray:
-            why = f"belongs to resize: random_crop, but resize is {self.resize}; remove it, or change resize"
-            raise build_validation_error(*(((key,), why) for key in stray))
-        return self
-
-    @property
-    def channels(self) -> int:
-        return CHANNELS_OF_MODE[self.mode]
 
 
 class ShuffleConfig(ConfigModel):
@@ -259,6 +230,85 @@ Normalize = Annotated[
     Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")],
     Discriminator(_find_normalize_union_tag),
 ]
+
+
+class ImageConfig(ConfigModel):
+    """One image of every sample. `size` is (height, width) in pixels, `stored` for arrays as they are, or None.
+
+    `source` is the value of `from`; None stands for the source's own picture, or for the name of the entry.
+    """
+
+    source: Text | None = Field(default=None, alias="from")
+    """Where the image lies: a column of the table, a suffix in the tar, or a pattern of {dir}, {stem} and {name} of the
+    sample's own file, such as "masks/{stem}.png". The default is the source's own picture, or the entry's name.
+    """
+    root: DataPath | None = None
+    """The folder that the file names of `from` are relative to; default: that of the source."""
+    like: Text | None = None
+    """The name of another image, whose size and geometry this one follows: it is cropped as that one is."""
+    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
+    """[height, width] in pixels, or `stored` for arrays, which are then served in their stored size."""
+    mode: Literal["RGB", "L", "index"] = "RGB"
+    """RGB, or L for greyscale: 3 channels or 1. index keeps class numbers, as masks hold them: palette indices or grey
+    levels."""
+    dtype: Literal["uint8", "uint16"] = "uint8"
+    """The type of the numbers: uint8, or uint16 for mode index with more than 256 classes."""
+    resize: Resize = "stretch"
+    """How an image of a different size is made to fit: stretch it, crop its middle, pad it with black, or use
+    random_crop, which takes a different part of the image in every epoch.
+    """
+    fill: StrictInt | None = None
+    """The number in padding and in rows without a sample; default: 0, and 255 for mode index (65535 for uint16)."""
+    exact: StrictBool = False
+    """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
+    scale: CropScale = (0.08, 1.0)
+    """For random_crop: the fraction of the image's area that is taken, [least, most]."""
+    ratio: CropRatio = (3 / 4, 4 / 3)
+    """For random_crop: width divided by height of the part that is taken, [least, most], before it is resized."""
+    normalize: Normalize | None = None
+    """How the model normalizes this image; default: the stream's normalize, if it fits the channels."""
+
+    @model_validator(mode="after")
+    def _check_keys_go_together(self) -> Self:
+        given = self.model_fields_set
+        if self.like is not None:
+            stray = [key for key in ("resize", "scale", "ratio") if key in given]
+            why = f"follows from like: {self.like}; remove it"
+        else:
+            stray = [key for key in ("scale", "ratio") if key in given and self.resize != "random_crop"]
+            why = f"belongs to resize: random_crop, but resize is {self.resize}; remove it, or change resize"
+        problems = [((key,), why) for key in stray] + [*self._find_number_problems()]
+        if problems:
+            raise build_validation_error(*problems)
+        return self
+
+    def _find_number_problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.dtype != "uint8" and self.mode != "index":
+            yield ("dtype",), f"pixels of mode {self.mode} are uint8; remove it, or use mode: index"
+        if self.mode == "index" and self.normalize not in {None, "none"}:
+            yield ("normalize",), "class numbers are not normalized; remove it"
+        if self.mode == "index" and self.exact:
+            yield ("exact",), "is for pictures; class numbers are always exact: remove it"
+        most = _MOST_OF_TYPE[self.dtype]
+        if self.fill is not None and not 0 <= self.fill <= most:
+            yield ("fill",), f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds"
+
+    @property
+    def channels(self) -> int:
+        return CHANNELS_OF_MODE[self.mode]
+
+    @property
+    def filled_with(self) -> int:
+        """The number in padding and in rows without a sample."""
+        if self.fill is not None:
+            return self.fill
+        return _MOST_OF_TYPE[self.dtype] if self.mode == "index" else 0
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether `from` is a pattern of file names."""
+        return self.source is not None and "{" in self.source
+
 
 SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "weights": WeightsConfig,

@@ -12,6 +12,7 @@ from importlib import import_module
 
 import numpy as np
 
+from streamd.dataset.files.beside import add_pattern_images
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
@@ -98,9 +99,10 @@ def _scan_by_kind(
     with _name_missing_extra(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
+    images = {"images": request.images} if request.images and request.source.has_own_images else {}
     numbers = {} if request.raw is None else {"raw": request.raw}  # only the functions of arrays take this argument
-    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **numbers)
-    return scanned
+    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **images, **numbers)
+    return add_pattern_images(request, scanned, progress) if request.images else scanned
 
 
 @contextmanager

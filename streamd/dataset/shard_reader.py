@@ -100,10 +100,18 @@ class ShardReader:
 
         Raises as `read_image`, except that any size is allowed.
         """
+        return self._read_at(sample_id, self._offsets[sample_id], size)
+
+    def read_bytes_at(self, sample_id: int, offset: int, size: int) -> bytes:
+        """Returns the bytes of another image of a sample, at `offset` in the sample's shard. Raises as `read_image`."""
+        check_file_size(size)
+        return self._read_at(sample_id, offset, size)
+
+    def _read_at(self, sample_id: int, offset: int, size: int) -> bytes:
         number = self._shard[sample_id]
         try:
             shard = self._open_shard(number)
-            data = os.pread(shard.descriptor, size, self._offsets[sample_id])
+            data = os.pread(shard.descriptor, size, offset)
             shard.check_as_listed()
         except UnfitFileError as error:
             raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error

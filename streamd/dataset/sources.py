@@ -58,6 +58,9 @@ class DataSource:
     """Neighbouring samples are read together, so an epoch is shuffled in chunks unless configured otherwise."""
     has_columns: ClassVar[bool] = False
     """Labels are columns or arrays of their own, and only configured ones exist."""
+    has_own_images: ClassVar[bool] = False
+    """The function that lists the samples also takes the images of a sample: columns, suffixes, or which files to leave
+    out."""
     has_fields: ClassVar[bool] = False
     """Weights may stand beside each image, as labels do."""
 
@@ -111,6 +114,19 @@ class RawNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where one image of every sample lies.
+
+    `place` None means the picture that the source gives each sample; otherwise it is a column or a suffix, or a
+    pattern of file names. File names are relative to `root`; None means the root of the source.
+    """
+
+    place: str | None
+    root: Path | None = None
+    is_pattern: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SplitRule:
     """How a source is split in two: the fraction `validation`, above 0, is held out.
 
@@ -127,7 +143,8 @@ class ListingRequest:
     """A request to list the samples of a stream.
 
     `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
-    samples weigh 1. `raw` None means that arrays are served as pixels of 8 bits.
+    samples weigh 1. `images` None means one image a sample, which the source has by itself. `raw` None means that
+    arrays are served as pixels of 8 bits.
     """
 
     name: str
@@ -135,4 +152,5 @@ class ListingRequest:
     split: SplitRule | None = None
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None
+    images: Mapping[str, ImageSource] | None = None
     raw: RawNumbers | None = None

@@ -122,7 +122,10 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     weights = None if scanned.weights is None else scanned.weights[rows]
     names = scanned.display_names
     shown = None if names is None else [names[row] for row in rows.tolist()]
-    taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown)
+    images = {name: image.select_rows(rows) for name, image in scanned.images.items()}
+    taken = replace(
+        scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown, images=images
+    )
     # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
     if scanned.arrays is not None:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])

@@ -47,6 +47,12 @@ class Geometry:
         return bottom - top, right - left
 
     @property
+    def is_unresized(self) -> bool:
+        """Whether the whole picture is shown, pixel by pixel."""
+        whole: Box = (0, 0, self.source[1], self.source[0])
+        return self.box == whole and self.source == self.place_size
+
+    @property
     def is_whole_row(self) -> bool:
         """Whether `place` is the whole row."""
         return self.place_size == self.target

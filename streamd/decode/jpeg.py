@@ -123,12 +123,13 @@ def _decode_and_resize(
         return part.scale_to_source(shown)
     pixels = _decode_pixels(data, image, least, None)
     if image.exact:
-        resize_picture(row, turn_upright(build_pil_image(pixels), orientation), part)
+        resize_picture(row, turn_upright(build_pil_image(pixels), orientation), part, image.fill)
     elif orientation == UPRIGHT:
-        resize_reduced_decode(row, pixels, part)
+        resize_reduced_decode(row, pixels, part, image.fill)
     else:
         turned = turn_upright(build_pil_image(pixels), orientation)
-        resize_reduced_decode(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), part)
+        upright_pixels = np.asarray(turned).reshape(turned.height, turned.width, image.channels)
+        resize_reduced_decode(row, upright_pixels, part, image.fill)
     return part.scale_to_source(shown) if drawn is None else drawn
 
 

@@ -70,11 +70,11 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
 
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
-    _check_format_support(format_name)
+    check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_picture(data, format_name, _MODES[image.channels]))
     geometry = draw_geometry(image, (picture.height, picture.width), draw)
-    resize_picture(row, picture, geometry)
+    resize_picture(row, picture, geometry, image.fill)
     return geometry
 
 
@@ -95,7 +95,8 @@ def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image
 
 
 @lru_cache(maxsize=16)
-def _check_format_support(format_name: str) -> None:
+def check_format_support(format_name: str) -> None:
+    """Raises ConfigError if this Pillow cannot read the format."""
     library = _LIBRARIES.get(format_name)
     if library is not None and not features.check(library):
         raise ConfigError(

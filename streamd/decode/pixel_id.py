@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
-from streamd.decode.decoders import decode_image
+from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.geometry import draw_geometry
 from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.decode.raw.planes import resize_numbers
@@ -30,6 +30,14 @@ def compute_pixel_id(image: ImageSpec) -> PixelId:
     return PixelId(digest.hexdigest())
 
 
+def compute_sample_pixel_id(images: Mapping[str, ImageSpec]) -> PixelId:
+    """Returns the identity of the pixels of all images of a sample: for one image, that of its own."""
+    if len(images) == 1:
+        return compute_pixel_id(*images.values())
+    parts = [part for name, image in images.items() for part in (name, compute_pixel_id(image))]
+    return PixelId(compute_identity("streamd images 1", *parts))
+
+
 def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
     """Returns the identity of pixels that are stored in arrays and sent as they are; it depends on no decoder."""
     deep = () if image.dtype == "uint8" else (image.dtype,)
@@ -44,7 +52,12 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     row = np.empty(image.shape, dtype=image.dtype)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
-        decode_image(probe.read_bytes(), row, image, draw)
+        try:
+            decode_image(probe.read_bytes(), row, image, draw)
+        except BadImageError:
+            if image.mode != "index":
+                raise
+            row[...] = image.fill  # this probe holds no class numbers
         yield row
 
 

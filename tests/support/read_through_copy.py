@@ -24,7 +24,7 @@ def main(config: Path, state: Path) -> None:
     ids = np.arange(stream.spec.samples, dtype=np.int64)
     source.read_files_ahead(ids)
     labels = stream.manifest.gather_label("label", ids).tolist()
-    blobs = [source.read_sample(sample_id) for sample_id in ids.tolist()]
+    blobs = [blob for each in ids.tolist() if not isinstance(blob := source.read_sample(each), tuple)]
     samples = [
         [stream.format_file_name(row), label, base64.b64encode(blob).decode()
          if isinstance(blob, bytes) else {"bad": blob.reason, "lasting": blob.lasting}]

@@ -25,6 +25,7 @@ from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker import fill_rows, stream_reader
+from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import StreamReader, UnreadFile
 
 
@@ -156,7 +157,7 @@ def test_the_progress_page_names_the_row_of_a_task_until_it_ends(
     blobs = source.read_files(task.ids)
     read_one = StreamReader.read_sample
 
-    def read_late(each: StreamReader, sample_id: int) -> bytes | UnfilledRow:
+    def read_late(each: StreamReader, sample_id: int) -> bytes | SampleBytes | UnfilledRow:
         seen.append(task.track.read_row_progress())
         return read_one(each, sample_id)
 

@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import compress
 from typing import BinaryIO, Final, cast
@@ -27,10 +28,10 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
-from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.decoders import BadImageError, decode_sample
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.geometry import compute_covering_size
-from streamd.decode.random_crop import CropDraw, compute_random_crop_draws
+from streamd.decode.geometry import Draw, compute_covering_size
+from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
@@ -72,8 +73,9 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
         _read_array_rows(seen, reader, reader.store, page)
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
-    row = np.empty(reader.spec.image_shape, dtype=np.uint8)
-    drawn = compute_random_crop_draws(reader.spec.image, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
+    rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
+    row = next(iter(rows.values()))
+    drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
@@ -81,12 +83,14 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
             page.write_row_progress(0, place, WorkerPhase.DECODING)
-            if _decode_image_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
-                digest = _compute_content_digest(blob)
+            files = blob if isinstance(blob, tuple) else (blob,)
+            draws = {name: numbers[place] for name, numbers in drawn.items()}
+            if _decode_sample_or_add_fault(seen, sample_id, files, rows, reader.spec.images, draws):
+                digest = _compute_content_digest(b"".join(files))
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
                 if _transform_row_or_add_fault(seen, sample_id, row, reader):
                     seen.digests.append(digest)
-                    _count_format_and_size(seen, blob, reader.spec.image)
+                    _count_format_and_size(seen, files[0], reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
@@ -125,13 +129,18 @@ def _compute_content_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _decode_image_or_add_fault(
-    result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
+def _decode_sample_or_add_fault(
+    result: GroupResult,
+    sample_id: int,
+    files: Sequence[bytes],
+    rows: Mapping[str, Row],
+    images: Mapping[str, ImageSpec],
+    draws: Mapping[str, Draw | None],
 ) -> bool:
-    """Decodes an image into `row` and returns True, or adds a fault to `result` and returns False."""
+    """Decodes all images of a sample into `rows` and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
     try:
-        decode_image(blob, row, image, draw)
+        decode_sample(files, rows, images, draws)
     except BadImageError as error:
         result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
         return False

@@ -39,7 +39,7 @@ from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_err
 from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
-from streamd.core.spec import PixelId, compute_identity
+from streamd.core.spec import ONLY_IMAGE, PixelId, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
@@ -94,8 +94,15 @@ def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) 
 
 
 def _check_not_random(config: Config, options: PackOptions) -> None:
-    """Raises ConfigError for random crops: a pack would fix one crop of each sample."""
+    """Raises ConfigError for random crops: a pack would fix one crop of each sample. Refuses several images."""
     stream = config.streams.get(options.stream)
+    if stream is not None and (len(stream.all_images) > 1 or stream.all_images.keys() != {ONLY_IMAGE}):
+        raise ConfigError(
+            f"streams.{options.stream}.images: a pack of several images a sample is not in this version; pack a stream "
+            "of its own with image"
+        )
+    if stream is not None and stream.image.mode == "index":
+        raise ConfigError(f"streams.{options.stream}.image.mode: a pack of class numbers is not in this version")
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
             f"streams.{options.stream}.image.resize: random_crop takes a different part in every epoch, but a pack of "

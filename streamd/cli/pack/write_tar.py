@@ -106,10 +106,11 @@ class TarWriter:
 
     def _read_encoded_image(self, sample_id: int) -> bytes:
         found = self._reader.read_sample(sample_id)
-        if isinstance(found, UnfilledRow):
-            name = self._job.stream.format_file_name(sample_id)
-            raise PackError(f"{name} was decoded, but cannot be read again: {found.reason}")
-        return found
+        if isinstance(found, bytes):
+            return found
+        name = self._job.stream.format_file_name(sample_id)
+        why = found.reason if isinstance(found, UnfilledRow) else "it has several images"
+        raise PackError(f"{name} was decoded, but cannot be read again: {why}")
 
     def _iterate_label_members(self, ids: Ids) -> Iterator[dict[str, bytes]]:
         """Yields the small members of each sample, by suffix."""

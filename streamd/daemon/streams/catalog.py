@@ -14,11 +14,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamd.config.image_rules import build_image_spec
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
 from streamd.core.sampler import ORDER_VERSION, SampleOrder
-from streamd.core.spec import ONLY_IMAGE, ImageSpec, OrderId, PixelId, StreamSpec, compute_identity
+from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
@@ -178,7 +179,7 @@ def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
     parts = [
         (
             f"{name} {_format_source_for_id(each.source)}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
-            f"{each.split!r}{_format_weights_for_id(each)}"
+            f"{each.split!r}{_format_weights_for_id(each)}{_format_images_for_id(each)}"
         )
         for name, each in streams
     ]
@@ -201,6 +202,12 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
+def _format_images_for_id(stream: StreamConfig) -> str:
+    """Formats the places of images for the digest; empty where each sample has the one picture of its source."""
+    images = stream.listing_request.images
+    return "" if images is None else f" {dict(images)!r}"
+
+
 def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
     """Lists the samples of each stream.
 
@@ -219,7 +226,7 @@ def _scan_or_reuse_source(
     request = stream.listing_request
     key = (
         f"{_format_source_for_id(stream.source.copy_without_part())} {stream.labels!r} "
-        f"{find_group_column(request)!r}{_format_weights_for_id(stream)}"
+        f"{find_group_column(request)!r}{_format_weights_for_id(stream)}{_format_images_for_id(stream)}"
     )
     if key not in wholes:
         wholes[key] = scan_source(request, partial(progress, stream.name))
@@ -277,13 +284,14 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
     normalize = stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists()
+    size = None if listed.arrays is None else _check_array_images(stream, listed.arrays.shape)
     # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        images={ONLY_IMAGE: replace(_build_image_spec(stream, listed), normalize=normalize)},
+        images={name: build_image_spec(name, stream.all_images, stream.normalize, size) for name in stream.all_images},
         labels=listed.labels,
         normalize=normalize,
         shuffle=stream.shuffle.kind,
@@ -312,13 +320,10 @@ def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[
     return chunk, shuffle.buffer if "buffer" in written else packed.compute_shuffle_buffer_chunks(rows, chunk)
 
 
-def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
+def _check_array_images(stream: StreamConfig, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Returns the (height, width) of stored images. Raises ConfigError unless they are as the configuration says."""
     key, wanted = f"streams.{stream.name}.image", stream.image
-    if listed.arrays is None:
-        if not isinstance(wanted.size, tuple):
-            raise ConfigError(f"{key}.size: give [height, width]")
-        return ImageSpec(*wanted.size, wanted.channels, wanted.resize, wanted.exact, wanted.scale, wanted.ratio)
-    height, width, channels = listed.arrays.shape
+    height, width, channels = shape
     if wanted.size not in {None, "stored", (height, width)}:
         raise ConfigError(
             f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
@@ -329,7 +334,7 @@ def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
             f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, but the images in the "
             f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
-    return ImageSpec(height, width, channels)
+    return height, width
 
 
 def _compute_order_id(spec: StreamSpec, content_id: str) -> OrderId:

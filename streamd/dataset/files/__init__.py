@@ -17,6 +17,8 @@ from streamd.dataset.sources import DataSource, EncodingKey, PartKey, Scalar, fi
 class FolderSource(DataSource):
     """Images in one sub-folder per class, or without sub-folders and labels."""
 
+    has_own_images: ClassVar[bool] = True
+
     kind: Literal["folder"] = field(default="folder", init=False)
     path: Annotated[Path, "The folder."]
     part: PartKey = None
@@ -49,10 +51,11 @@ class TableSource(_TextFileSource):
     """A CSV, TSV or Parquet file, one row per sample."""
 
     has_columns: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["table"] = field(default="table", init=False)
     path: Annotated[Path, "The table: .csv, .tsv or .parquet."]
-    image: Annotated[str, "The column of file names."]
+    image: Annotated[str | None, "The column of file names; left out where `images` names columns."] = None
     root: Annotated[Path | None, "The folder that file names are relative to; default: the table's folder."] = None
     where: Annotated[Mapping[str, Scalar] | None, "Keeps the rows whose columns have these values: {split: train}."] = (
         None

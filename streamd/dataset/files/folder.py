@@ -20,6 +20,7 @@ import numpy as np
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.files import FolderSource
+from streamd.dataset.files.beside import find_files_of_patterns
 from streamd.dataset.labels import encode as labelling
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples
 from streamd.dataset.paths.confined import (
@@ -31,7 +32,7 @@ from streamd.dataset.paths.confined import (
     join_name,
     translate_read_errors,
 )
-from streamd.dataset.sources import LabelSource
+from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -124,11 +125,16 @@ class _FolderWalk:
 
 
 def scan_folder(
-    stream: str, source: FolderSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
+    stream: str,
+    source: FolderSource,
+    labels: Mapping[str, LabelSource] | None,
+    progress: Callable[[int], None],
+    images: Mapping[str, ImageSource] | None = None,
 ) -> ScannedSamples:
     """Lists the images of a folder. The names of its sub-folders, if it has any, become the one label.
 
-    If `labels` is empty, the stream has no labels and images may lie at any depth. Raises ConfigError.
+    If `labels` is empty, the stream has no labels and images may lie at any depth. Files that a pattern of `images`
+    names belong to other files: they are no samples, and a folder of them alone is no class. Raises ConfigError.
     """
     where = f"streams.{stream}.source.path"
     root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
@@ -141,13 +147,16 @@ def scan_folder(
             )
         # Taken before the folder is listed, and compared afterwards if anything has disappeared.
         seen = root.stat()
-        folders, images = walk.list_folder(b"")
+        folders, pictures = walk.list_folder(b"")
     classes = folders if labels is None or labels else []
-    if classes and images:
-        raise _mixed_folder_error(where, root, folders, images)
+    walk.add_folder_entries(b"", [] if classes else folders, pictures, ())
+    loose = len(walk.files)
     counts = {folder: _walk_class_folder(walk, folder) for folder in classes}
-    if not classes:
-        walk.add_folder_entries(b"", folders, images, ())
+    if images:
+        loose, counts = _leave_out_pattern_files(walk, root, images, loose, counts)
+        classes = [folder for folder in classes if folder in counts]
+    if classes and loose:
+        raise _mixed_folder_error(where, root, classes, walk.files[:loose])
     if walk.removed:
         _check_root_unchanged(walk, root, seen)
         classes = [folder for folder in classes if folder not in set(walk.removed)]
@@ -172,6 +181,25 @@ def _walk_class_folder(walk: _FolderWalk, folder: bytes) -> int:
     before = len(walk.files)
     walk.walk_folder(folder, (b"",))
     return len(walk.files) - before
+
+
+def _leave_out_pattern_files(
+    walk: _FolderWalk, root: Path, images: Mapping[str, ImageSource], loose: int, counts: Mapping[bytes, int]
+) -> tuple[int, dict[bytes, int]]:
+    """Leaves out the files that belong to others by a pattern, and returns how many remain.
+
+    `loose` files lie in the folder itself, followed by those of each class as in `counts`. A class that has lost all of
+    its files is left out.
+    """
+    others = find_files_of_patterns(images, root, walk.files)
+    kept = np.array([file not in others for file in walk.files], dtype=np.bool_)
+    ends = np.cumsum([loose, *counts.values()])
+    left = [int(part.sum()) for part in np.split(kept, ends[:-1])]
+    walk.files = [file for file, keep in zip(walk.files, kept.tolist(), strict=True) if keep]
+    walk.sizes = array("q", np.array(walk.sizes, dtype=np.int64)[kept].tolist())
+    walk.mtimes_ns = array("q", np.array(walk.mtimes_ns, dtype=np.int64)[kept].tolist())
+    remaining = zip(counts.items(), left[1:], strict=True)
+    return left[0], {folder: now for (folder, before), now in remaining if now or not before}
 
 
 def _check_root_unchanged(walk: _FolderWalk, root: Path, seen: os.stat_result) -> None:

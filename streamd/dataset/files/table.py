@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
 from streamd.dataset.files import TableSource, lookup
+from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
-from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
-from streamd.dataset.sources import LabelSource, Scalar
+from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
+from streamd.dataset.sources import ImageSource, LabelSource, Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +35,75 @@ def scan_table(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     group_column: str | None = None,
+    images: Mapping[str, ImageSource] | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of a table. `group_column` is the column by which the stream is split. Raises ConfigError."""
+    """Lists the rows of a table. `group_column` is the column by which the stream is split. Raises ConfigError.
+
+    `images` names the columns of several images a row. Without a column of the source's own, the first of them gives
+    each sample its file.
+    """
     key = f"streams.{stream}.source"
-    image = ColumnRequest(source.image, f"{key}.image", f"{key}.image")
+    image, more = _request_image_columns(stream, source, images or {})
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
-        found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column, faults)
-        rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
+        found, wanted = _read_sample_columns(
+            stream, source, table, [image, *more.values()], labels, group_column, faults
+        )
+        own = next((each for name, each in (images or {}).items() if name not in more and not each.is_pattern), None)
+        rows, root = found[image].rows, _resolve_image_root(own, source)
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
             values, specs, fixed = convert_labels(labels, wanted)
         wanted.clear()
         files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
-        groups = _encode_groups(found, image)
+        groups = _encode_groups(found, [image, *more.values()])
+        roots = {name: _resolve_image_root((images or {})[name], source) for name in more}
+        beside = {
+            name: lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[ask]), roots[name], ask.key)
+            for name, ask in more.items()
+        }
         # The table's text is not needed while the files are looked up, which takes longest.
         found.clear()
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
+        listed = {
+            name: ImageFiles(
+                names,
+                *lookup.stat_listed_files(rows, roots[name], names, more[name].key, progress),
+                None if roots[name] == root else roots[name],
+            )
+            for name, names in beside.items()
+        }
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
 
 
-def _encode_groups(found: Mapping[ColumnRequest, Column], image: ColumnRequest) -> list[bytes]:
-    """Returns the values by which the samples are split; none where that is the column of file names."""
+def _request_image_columns(
+    stream: str, source: TableSource, images: Mapping[str, ImageSource]
+) -> tuple[ColumnRequest, dict[str, ColumnRequest]]:
+    """Returns the column that gives each sample its file, and those of further images."""
+    asked = {
+        name: ColumnRequest(image.place, f"streams.{stream}.images.{name}", build_images_key(stream, name))
+        for name, image in images.items()
+        if image.place is not None and not image.is_pattern
+    }
+    if source.image is not None:
+        key = f"streams.{stream}.source.image"
+        return ColumnRequest(source.image, key, key), asked
+    first = next(iter(asked))
+    return asked.pop(first), asked
+
+
+def _resolve_image_root(image: ImageSource | None, source: TableSource) -> Path:
+    return lookup.resolve_root(source.root if image is None or image.root is None else image.root, source.path)
+
+
+def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
+    """Returns the values by which the samples are split; none where that is a column of file names."""
     return [
         text
         for ask in found
-        if ask != image
+        if ask not in images
         for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))
     ]
 
@@ -69,14 +112,14 @@ def _read_sample_columns(
     stream: str,
     source: TableSource,
     table: columns.TableFile,
-    image: ColumnRequest,
+    images: Sequence[ColumnRequest],
     labels: Mapping[str, LabelSource],
     group_column: str | None,
     faults: FaultCollector,
 ) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
     """Returns the columns of file names and groups, and those of each label, of the rows that are samples."""
     by, where = f"streams.{stream}.split.by", source.where or {}
-    own = [image] if group_column is None else [image, ColumnRequest(group_column, by, by)]
+    own = [*images] if group_column is None else [*images, ColumnRequest(group_column, by, by)]
     asked, tests = (
         build_label_column_requests(stream, labels),
         build_condition_column_requests(where, f"streams.{stream}.source.where"),
@@ -86,7 +129,7 @@ def _read_sample_columns(
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.
-    wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
+    wanted |= npy_columns.read_label_files(stream, labels, len(found[images[0]].cells))
     if where:
         kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
         found = {ask: select_column_rows(found[ask], kept) for ask in own}

@@ -21,7 +21,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -33,6 +33,13 @@ import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
+from streamd.dataset.manifest.image_files import (
+    ListedImage,
+    build_image_columns,
+    digest_image_files,
+    encode_image_roots,
+    list_image_columns,
+)
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     LabelValues,
@@ -77,6 +84,7 @@ class _ManifestHeader:
     columns: dict[str, _ColumnExtent]
     arrays: ArrayFiles | None = None
     shards: ShardFiles | None = None
+    images: dict[str, bytes | None] = field(default_factory=dict)
 
 
 _header_decoder: Final = msgspec.json.Decoder(_ManifestHeader)
@@ -105,6 +113,7 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     if scanned.weights is not None:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
+    digest_image_files(digest, scanned.images)
     return digest.hex_text()
 
 
@@ -140,6 +149,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
         columns |= {f"{_DISPLAY_PREFIX}{name}": column for name, column in names.items()}
+    columns |= build_image_columns(scanned.images)
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = _ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -150,6 +160,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         columns=_compute_extents(columns),
         arrays=scanned.arrays,
         shards=scanned.shards,
+        images=encode_image_roots(scanned.images),
     )
     try:
         _replace_file(path, header, columns.values())
@@ -227,7 +238,7 @@ class Manifest:
     `content_id` is that of `compute_content_id`, and `config_id` the one that was written. `sizes` (n,) are in bytes,
     and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
     None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
-    None.
+    None. `images` has the files of further images by name.
     """
 
     def __init__(self, path: Path, header: _ManifestHeader, data: ColumnArray) -> None:
@@ -248,6 +259,7 @@ class Manifest:
             if name.startswith(_DISPLAY_PREFIX)
         }
         self._display_names = FileNames(shown) if shown else None
+        self.images = {name: ListedImage(name, root, self._columns) for name, root in header.images.items()}
         self._list_id = ""
 
     @staticmethod
@@ -276,6 +288,8 @@ class Manifest:
             digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
+            for image in self.images.values():
+                _digest_columns(digest, image.mtimes_ns.astype(np.int64, copy=False))
             self._list_id = digest.hex_text()
         return self._list_id
 
@@ -296,10 +310,12 @@ class Manifest:
         return self._shard_mtimes_ns[self.find_extra_column("shard")[ids]]
 
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns the bytes of each sample, of its file or its row, (len(ids),)."""
+        """Returns the bytes of each sample, of its files or its row, (len(ids),)."""
         if self.arrays is not None:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
-        return self.sizes[ids].astype(np.int64)
+        # The images are added one by one, since most samples have one.
+        own = self.sizes[ids].astype(np.int64)
+        return sum((image.sizes[ids].astype(np.int64) for image in self.images.values()), own)
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
@@ -379,6 +395,7 @@ class Manifest:
     def close(self) -> None:
         """Drops the mapping; it ends with the last array taken from it."""
         self._columns.clear()
+        self.images.clear()
         self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:
@@ -456,6 +473,7 @@ def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
     needed |= {f"label.{name}": samples for name in header.labels}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
+    needed |= list_image_columns(header.images, samples, columns)
     if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
         needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}
     for prefix, names in (("", files), (_DISPLAY_PREFIX, samples)):

@@ -93,6 +93,31 @@ class ShardFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """The files of one further image of every sample, (n,) each, as in `ScannedSamples`.
+
+    `files` are relative to `root`; None means the root of the samples. Where samples lie in shards, this image lies in
+    the same shard, from `offsets` on, and `mtimes_ns` is empty.
+    """
+
+    files: Sequence[bytes]
+    sizes: Int64s
+    mtimes_ns: Int64s
+    root: Path | None = None
+    offsets: Int64s | None = None
+
+    def select_rows(self, rows: Int64s) -> ImageFiles:
+        """Returns the files of the samples `rows`."""
+        return ImageFiles(
+            [self.files[row] for row in rows.tolist()],
+            self.sizes[rows],
+            self.mtimes_ns if self.offsets is not None else self.mtimes_ns[rows],
+            self.root,
+            None if self.offsets is None else self.offsets[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ScannedSamples:
     """The samples of one stream, as they were on the disk. Position i in every column is sample id i.
 
@@ -113,6 +138,8 @@ class ScannedSamples:
 
     Where samples lie in `shards`, each of `files` is a shard's name and the name of the image in it. `mtimes_ns` is
     empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset`, in bytes.
+
+    `images` has the files of further images by name; `files` are those of the first.
     """
 
     root: Path
@@ -129,6 +156,7 @@ class ScannedSamples:
     weights: npt.NDArray[np.float32] | None = None
     shards: ShardFiles | None = None
     display_names: Sequence[bytes] | None = None
+    images: Mapping[str, ImageFiles] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:

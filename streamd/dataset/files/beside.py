@@ -1,0 +1,101 @@
+"""Images beside a sample's own file: found by a pattern of its folder, its stem or its name."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from streamd.core.text import format_count
+from streamd.dataset.manifest.types import ImageFiles, ScannedSamples
+from streamd.dataset.paths.confined import (
+    ConfinedRoot,
+    format_first_names,
+    format_path,
+    stat_files,
+    translate_read_errors,
+)
+from streamd.dataset.sources import ImageSource, ListingRequest
+from streamd.errors import ConfigError
+
+_MANY: Final = 0.5  # if more of the files are missing, the pattern is probably wrong and not the data
+
+
+def build_images_key(stream: str, image: str) -> str:
+    """Returns the configuration key that says where an image lies."""
+    return f"streams.{stream}.images.{image}.from"
+
+
+def format_pattern(pattern: bytes, file: bytes) -> bytes:
+    """Returns the name that a pattern gives for the sample's own `file`, both relative to their roots."""
+    folder, _, name = file.rpartition(b"/")
+    stem = posixpath.splitext(name)[0]
+    found = pattern.replace(b"{dir}", folder).replace(b"{stem}", stem).replace(b"{name}", name)
+    return posixpath.normpath(found.lstrip(b"/"))  # {dir} of a flat folder is empty
+
+
+def add_pattern_images(
+    request: ListingRequest, scanned: ScannedSamples, progress: Callable[[int], None]
+) -> ScannedSamples:
+    """Adds the images that patterns name to the samples of a source of loose files. Raises ConfigError."""
+    images = dict(scanned.images)
+    for name, image in _list_patterns(request.images or {}):
+        root = _resolve_image_root(image, scanned.root)
+        pattern = os.fsencode(str(image.place))
+        files = [format_pattern(pattern, file) for file in scanned.files]
+        found = _stat_pattern_files(build_images_key(request.name, name), root, files, progress)
+        images[name] = replace(found, root=None if root == scanned.root else root)
+    return replace(scanned, images=images)
+
+
+def _list_patterns(images: Mapping[str, ImageSource]) -> Iterator[tuple[str, ImageSource]]:
+    return ((name, image) for name, image in images.items() if image.is_pattern)
+
+
+def _resolve_image_root(image: ImageSource, root: Path) -> Path:
+    return root if image.root is None else Path(os.path.abspath(image.root))  # noqa: PTH100 - resolve() follows links
+
+
+def _stat_pattern_files(key: str, root: Path, files: list[bytes], progress: Callable[[int], None]) -> ImageFiles:
+    with translate_read_errors(root, key):
+        os.stat(root)  # noqa: PTH116 - for its error alone
+    wanted = list(files)
+    sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
+    if missing:
+        names = format_first_names(wanted[row] for row in missing)
+        advice = (
+            "correct the pattern, or set root to the folder of these files"
+            if len(missing) > _MANY * len(files)
+            else f"add {'the missing file' if len(missing) == 1 else 'them'}, or remove the samples"
+        )
+        raise ConfigError(
+            f"{key}: {len(missing):,} of {format_count(len(files), 'file')} that the pattern names "
+            f"{'is' if len(missing) == 1 else 'are'} not in {format_path(root)}: {names}; {advice}"
+        )
+    return ImageFiles(files, sizes, mtimes_ns, root)
+
+
+def find_files_of_patterns(images: Mapping[str, ImageSource], root: Path, files: Sequence[bytes]) -> frozenset[bytes]:
+    """Returns those of `files`, below `root`, that belong to other files by a pattern, and so are no samples."""
+    known, found = frozenset(files), set[bytes]()
+    for _, image in _list_patterns(images):
+        inside = _find_folder_inside(root, _resolve_image_root(image, root))
+        if inside is not None:
+            pattern = os.fsencode(str(image.place))
+            found.update(known.intersection(_join_all(inside, (format_pattern(pattern, file) for file in files))))
+    return frozenset(found)
+
+
+def _find_folder_inside(root: Path, folder: Path) -> bytes | None:
+    """Returns the name of `folder` relative to `root`; empty if they are one, None if it lies elsewhere."""
+    if not folder.is_relative_to(root):
+        return None
+    name = os.fsencode(folder.relative_to(root))
+    return b"" if name == b"." else name
+
+
+def _join_all(folder: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
+    return (posixpath.join(folder, name) for name in names) if folder else iter(names)

@@ -1,0 +1,73 @@
+"""The files of further images of every sample, as columns of a manifest: `image.NAME.` and what they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streamd.core.spec import IdentityDigest
+from streamd.dataset.manifest.columns import ColumnArray, FileNames, build_name_columns, narrow_integers
+from streamd.dataset.manifest.types import ImageFiles
+
+IMAGE_PREFIX: Final = "image."
+
+
+def build_image_columns(images: Mapping[str, ImageFiles]) -> dict[str, ColumnArray]:
+    """Returns the columns of further images, by their names in the manifest."""
+    columns: dict[str, ColumnArray] = {}
+    for name, image in images.items():
+        own = build_name_columns(image.files)
+        own |= {"sizes": narrow_integers(image.sizes), "mtimes_ns": narrow_integers(image.mtimes_ns)}
+        own |= {} if image.offsets is None else {"offset": narrow_integers(image.offsets)}
+        columns |= {f"{IMAGE_PREFIX}{name}.{column}": values for column, values in own.items()}
+    return columns
+
+
+def encode_image_roots(images: Mapping[str, ImageFiles]) -> dict[str, bytes | None]:
+    """Returns the root of each further image, as a manifest's header holds it; None is the root of the samples."""
+    return {name: None if image.root is None else os.fsencode(image.root) for name, image in images.items()}
+
+
+def digest_image_files(digest: IdentityDigest, images: Mapping[str, ImageFiles]) -> None:
+    """Adds the names and sizes of further images to the digest of a list; without any, nothing."""
+    for name in sorted(images):
+        image = images[name]
+        digest.add_part("image")
+        digest.add_part(name)
+        ends = np.cumsum([0, *map(len, image.files)], dtype="<u8")
+        digest.add_part_in_pieces(int(ends[-1]), image.files)
+        for values in (ends, image.sizes.astype("<i8")):
+            digest.add_part(values.tobytes())
+
+
+def list_image_columns(images: Iterable[str], samples: int, columns: Mapping[str, object]) -> dict[str, int | None]:
+    """Returns the columns that further images must have, with their numbers of rows; None where any is right."""
+    needed: dict[str, int | None] = {}
+    for name in images:
+        prefix = f"{IMAGE_PREFIX}{name}."
+        is_in_shards = f"{prefix}offset" in columns
+        rows = {"names": None, "offsets": samples + 1, "sizes": samples, "folder": samples, "folders": None}
+        rows |= {"folder_ends": None, **({"offset": samples} if is_in_shards else {"mtimes_ns": samples})}
+        needed |= {prefix + column: count for column, count in rows.items()}
+    return needed
+
+
+class ListedImage:
+    """The files of one further image in a mapped manifest. `root` is None where it is that of the samples."""
+
+    def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
+        prefix = f"{IMAGE_PREFIX}{name}."
+        own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
+        self.root = None if root is None else Path(os.fsdecode(root))
+        self.sizes = own["sizes"]
+        self.mtimes_ns = own["mtimes_ns"]
+        self.offsets = own.get("offset")
+        self._names = FileNames(own)
+
+    def file_name(self, sample_id: int) -> bytes:
+        """Returns the name of a sample's file, relative to the root."""
+        return self._names.file_name(sample_id)

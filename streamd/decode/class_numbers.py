@@ -1,0 +1,104 @@
+"""Decodes masks: the class numbers of a file, palette indices or grey levels, as they are stored.
+
+Numbers are never mixed: each pixel of a row has the number of the pixel of the file that holds its middle.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile, PngImagePlugin
+from PIL import TiffImagePlugin as Tiff
+
+from streamd.core.spec import ImageSpec
+from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
+from streamd.decode.geometry import Draw, Geometry, draw_geometry
+from streamd.decode.pillow import check_format_support, check_tiff_storage, raise_bad_image_for_pillow_errors
+from streamd.decode.resize import BadImageError, check_image_size
+
+Numbers = npt.NDArray[Any]  # (height, width) of uint8, uint16 or int32
+NearestPixels = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+_NUMBER_MODES: Final = frozenset({"1", "L", "P", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+_CHANGING_FORMATS: Final = {"JPEG": "a JPEG changes numbers when it is saved", "WEBP": "WebP has no class numbers"}
+_WHOLE_LEVELS: Final = frozenset({255, 65535})  # of a PGM: Pillow scales levels of any other depth
+
+
+def decode_class_numbers(
+    data: bytes, row: Numbers, image: ImageSpec, format_name: str, draw: Draw | None = None
+) -> Geometry:
+    """Decodes a mask of a known format into `row`, (height, width) of the image's dtype.
+
+    Returns how the upright picture lands in the row. Raises BadImageError if the file holds no class numbers, or larger
+    ones than the dtype; ConfigError if this Pillow cannot read the format.
+    """
+    if format_name in _CHANGING_FORMATS:
+        raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
+    check_format_support(format_name)
+    with raise_bad_image_for_pillow_errors(format_name):
+        picture = turn_upright(*_load_numbers(data, format_name))
+    geometry = draw_geometry(image, (picture.height, picture.width), draw)
+    _fill_row(row, np.asarray(picture), geometry, image)
+    return geometry
+
+
+def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
+    """Returns the file's first picture, not yet turned, and its orientation."""
+    with Image.open(BytesIO(data), formats=(format_name,)) as picture:
+        # All checks come before load(), which allocates all pixels and decodes them.
+        check_image_size(picture.height, picture.width)
+        _check_holds_numbers(picture, len(data))
+        picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
+        picture.load()
+        exif = picture.info.get("exif")
+        orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
+        return picture.copy(), orientation
+
+
+def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
+    """Raises BadImageError unless every pixel is one number that Pillow gives as it is stored."""
+    if picture.mode not in _NUMBER_MODES:
+        raise BadImageError(
+            f"a mask of mode {picture.mode}: class numbers need one channel; save it with a palette (P) or as grey (L)"
+        )
+    if isinstance(picture, Tiff.TiffImageFile):
+        if check_tiff_storage(picture, file_bytes).inverted and picture.mode != "P":
+            raise BadImageError("a mask whose level 0 is white, so that its class numbers are inverted: save it as PNG")
+    elif isinstance(picture, PngImagePlugin.PngImageFile):
+        if picture.tile and str(picture.tile[0].args) in {"L;2", "L;4"}:
+            raise BadImageError("grey levels of 2 or 4 bits, which have other values in 8 bits: save it with 8 bits")
+    elif picture.format == "GIF":
+        if picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
+            raise BadImageError("a GIF that draws only a part of its picture: save it as PNG")
+    elif str(picture.format) == "PPM" and picture.mode != "1":
+        args: Any = picture.tile[0].args if picture.tile else ()
+        most = args[-1] if isinstance(args, tuple) and args else 0
+        if isinstance(most, int) and most not in {0, 1, *_WHOLE_LEVELS}:
+            raise BadImageError(f"a PGM whose largest level is {most}, not 255 or 65535: save it as PNG")
+
+
+def _fill_row(row: Numbers, numbers: Numbers, geometry: Geometry, image: ImageSpec) -> None:
+    most = np.iinfo(row.dtype).max
+    if numbers.dtype.itemsize > row.dtype.itemsize and numbers.size and not 0 <= numbers.min() <= numbers.max() <= most:
+        found = int(numbers.max()) if numbers.max() > most else int(numbers.min())
+        remedy = "use dtype: uint16" if 0 < found <= np.iinfo(np.uint16).max else "correct the mask"
+        raise BadImageError(f"it holds the class number {found}, and {row.dtype} holds 0 to {most}; {remedy}")
+    left, top, right, bottom = geometry.place
+    if not geometry.is_whole_row:
+        row[:] = image.fill
+    place = row[top:bottom, left:right]
+    if geometry.is_unresized:
+        place[:] = numbers
+        return
+    down, across = geometry.list_nearest_pixels() if geometry.is_cut else _list_fixed_pixels(geometry)
+    place[:] = numbers.take(down, axis=0).take(across, axis=1)
+
+
+@lru_cache(maxsize=64)
+def _list_fixed_pixels(geometry: Geometry) -> NearestPixels:
+    """Returns the nearest pixels of a geometry that many pictures share, since nothing was drawn for it."""
+    return geometry.list_nearest_pixels()
