@@ -348,7 +348,10 @@ def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, va
         and not _has_known_singular_or_plural(key, owner)
     ):
         return f"belongs to kind {_join_choices(kinds)}, but kind is {place[3]}; remove it, or change the kind"
-    if (home := _suggest_place_of_key(owner, key)) is not None:
+    # A table's `images` means its `image`, and not the key of a stream, unless it has keys of its own.
+    is_near = owner in SOURCE_MODELS.values() and _has_known_singular_or_plural(key, owner)
+    home = _suggest_place_of_key(owner, key)
+    if home is not None and not (is_near and not isinstance(value, Mapping)):
         return f"is a key of {home}"
     if ":" in key:
         return "unknown key; put a space after the colon"

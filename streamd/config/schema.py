@@ -231,6 +231,8 @@ class StreamConfig(ConfigModel):
         else:
             labels = frozenset({"label"} if self.labels is None else self.labels)
             problems = [*find_image_problems(self.images, self.source, labels)]
+            if not self.images:
+                raise build_validation_error(*problems)
         problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
@@ -443,12 +445,14 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
             {"required": ["images"]},
         ]
     }
+    named = {"properties": {"source": {"required": ["image"]}}}
+    table = {"properties": {"source": {"properties": {"kind": {"const": "table"}}}}, "not": {"required": ["images"]}}
     return {
         **schema,
         "properties": {"like": like, **properties},
         "required": [],
         "if": {"required": ["like"]},
-        "else": {"required": ["source"], "if": files, "then": sized},
+        "else": {"required": ["source"], "if": files, "then": sized, "allOf": [{"if": table, "then": named}]},
     }
 
 

@@ -24,6 +24,7 @@ SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
 STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}
 TRAIN: Final = {"source": {**SOURCE, "part": "train"}}
 CROP: Final = {"size": [8, 8], "resize": "random_crop"}
+MASK: Final = {"size": [8, 8], "mode": "index"}
 CHUNK: Final = {"shuffle": {"kind": "chunk", "chunk": 4, "buffer": 2}}
 
 # key: what a stream says before, and after
@@ -42,6 +43,11 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "image.exact": ({}, {"image": {"size": [8, 8], "exact": True}}),
     "image.scale": ({"image": CROP}, {"image": {**CROP, "scale": [0.5, 1.0]}}),
     "image.ratio": ({"image": CROP}, {"image": {**CROP, "ratio": [1.0, 1.0]}}),
+    "image.dtype": ({"image": MASK}, {"image": {**MASK, "dtype": "uint16"}}),
+    "image.fill": ({}, {"image": {"size": [8, 8], "fill": 3}}),
+    "image.normalize": ({}, {"image": {"size": [8, 8], "normalize": "unit"}}),
+    "image.normalize.mean": ({}, {"image": {"size": [8, 8], "normalize": {"mean": [1, 2, 3], "std": [1, 1, 1]}}}),
+    "image.normalize.std": ({}, {"image": {"size": [8, 8], "normalize": {"mean": [1, 2, 3], "std": [2, 2, 2]}}}),
     "batch_size": ({}, {"batch_size": 3}),
     "drop_remainder": ({}, {"drop_remainder": "pad"}),
     "shuffle.kind": ({}, {"shuffle": "none"}),

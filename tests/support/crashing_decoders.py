@@ -38,7 +38,7 @@ _WORKER: Final = """
         held = []
         while data.endswith(b"eat memory"):
             held.append(numpy.empty(64 << 20, numpy.uint8))  # taken, not touched
-        decode_image(data, row, image, draw)
+        return decode_image(data, row, image, draw)
 
     def kills():
         return open(HERE + "/kills", "rb").read() if os.path.exists(HERE + "/kills") else b""

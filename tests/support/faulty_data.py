@@ -29,15 +29,16 @@ CRASHING: Final = (
     f"""
 import os
 from streamd.cli.check import reader_process as reading
+from streamd.decode import decoders
 
-decode = reading.decode_image
+decode = decoders.decode_image
 
 def decode_image(data, row, image, draw):
     if data.endswith({CRASH!r}):
         os.abort()
-    decode(data, row, image, draw)
+    return decode(data, row, image, draw)
 
-reading.decode_image = decode_image
+decoders.decode_image = decode_image
 reading.main()
 """,
 )

@@ -15,7 +15,7 @@ from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
+from streamd.dataset.sources import DataSource, ImageSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
 from streamd.dataset.stream_samples import select_part_samples
 from streamd.dataset.tar import TarSource
 from streamd.errors import ConfigError
@@ -79,8 +79,9 @@ class Stream(ListingRequest):
         split: SplitRule | None = None,
         weights: LabelSource | None = None,
         name: str = "train",
+        images: Mapping[str, ImageSource] | None = None,
     ) -> None:
-        super().__init__(name, source, split, labels, weights)
+        super().__init__(name, source, split, labels, weights, images)
 
 
 def put(root: Path, *names: str) -> None:

@@ -20,6 +20,7 @@ UNNOTICED: Final = "reload: unnoticed"
 AGAIN: Final = "reload: subscribe again"
 ANEW: Final = "reload: begin anew"
 NONE: Final = "not served yet"
+IMAGES: Final = "a key of `images`"
 
 # key: when to change it, how it takes effect
 ADVICE: Final[dict[str, tuple[str, str]]] = {
@@ -58,6 +59,18 @@ ADVICE: Final[dict[str, tuple[str, str]]] = {
     "image.exact": ("if the little extra sharpness is worth a third of the decoding rate", AGAIN),
     "image.scale": ("with random_crop, for milder crops", AGAIN),
     "image.ratio": ("with random_crop, for milder crops", AGAIN),
+    "image.from": ("not here", IMAGES),
+    "image.root": ("not here", IMAGES),
+    "image.like": ("not here", IMAGES),
+    "image.dtype": ("uint16 for masks with more than 256 classes", AGAIN),
+    "image.fill": ("if a class of yours has the number 255, which pads masks", AGAIN),
+    "image.normalize": ("if this image needs another one than the stream's others", AGAIN),
+    "image.normalize.mean": ("for channels in another range than ImageNet's", AGAIN),
+    "image.normalize.std": ("for channels in another range than ImageNet's", AGAIN),
+    "images": (
+        "for masks and several cameras: each takes the keys of image, under a name of its own",
+        "as the keys of image; another `from` or `root`: begin anew",
+    ),
     "batch_size": ("the batch size of the training; a single trainer can also ask for smaller or larger batches", ANEW),
     "drop_remainder": ("true or pad where every batch must have the same shape", ANEW),
     "shuffle.kind": ("none for evaluation; chunk if single reads are expensive", ANEW),
@@ -185,7 +198,8 @@ def of_sources() -> dict[tuple[str, str], list[str]]:
 
 def _keys(properties: JsonSchema, schema: JsonSchema, above: str) -> Iterator[Setting]:
     for name, each in properties.items():
-        parts = [schema["definitions"][part] for part in _parts(each)]
+        # `images` has the keys of `image` again.
+        parts = [] if name == "images" else [schema["definitions"][part] for part in _parts(each)]
         if not parts or name in {"labels", "normalize"}:
             yield Setting(f"{above}{name}", _default(each), each["description"])
         for part in parts:

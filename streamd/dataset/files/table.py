@@ -17,6 +17,7 @@ from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
+from streamd.dataset.paths.path_column import PathColumn
 from streamd.dataset.sources import ImageSource, LabelSource, Scalar
 
 
@@ -43,59 +44,79 @@ def scan_table(
     each sample its file.
     """
     key = f"streams.{stream}.source"
-    image, more = _request_image_columns(stream, source, images or {})
+    asked = _ImageColumns.from_request(stream, source, images or {})
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
-        found, wanted = _read_sample_columns(
-            stream, source, table, [image, *more.values()], labels, group_column, faults
-        )
-        own = next((each for name, each in (images or {}).items() if name not in more and not each.is_pattern), None)
-        rows, root = found[image].rows, _resolve_image_root(own, source)
+        found, wanted = _read_sample_columns(stream, source, table, asked.requests, labels, group_column, faults)
+        rows, root = found[asked.own].rows, asked.root
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
             values, specs, fixed = convert_labels(labels, wanted)
         wanted.clear()
-        files = lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
-        groups = _encode_groups(found, [image, *more.values()])
-        roots = {name: _resolve_image_root((images or {})[name], source) for name in more}
-        beside = {
-            name: lookup.normalize_file_names(rows, cells.convert_to_nonempty_texts(found[ask]), roots[name], ask.key)
-            for name, ask in more.items()
-        }
+        texts = cells.convert_to_nonempty_texts(found[asked.own])
+        files = lookup.normalize_file_names(rows, texts, root, f"{key}.root")
+        groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(found)
         # The table's text is not needed while the files are looked up, which takes longest.
+        del texts
         found.clear()
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-        listed = {
-            name: ImageFiles(
-                names,
-                *lookup.stat_listed_files(rows, roots[name], names, more[name].key, progress),
-                None if roots[name] == root else roots[name],
-            )
-            for name, names in beside.items()
-        }
+        listed = asked.stat_images(rows, beside, progress)
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
 
 
-def _request_image_columns(
-    stream: str, source: TableSource, images: Mapping[str, ImageSource]
-) -> tuple[ColumnRequest, dict[str, ColumnRequest]]:
-    """Returns the column that gives each sample its file, and those of further images."""
-    asked = {
-        name: ColumnRequest(image.place, f"streams.{stream}.images.{name}", build_images_key(stream, name))
-        for name, image in images.items()
-        if image.place is not None and not image.is_pattern
-    }
-    if source.image is not None:
-        key = f"streams.{stream}.source.image"
-        return ColumnRequest(source.image, key, key), asked
-    first = next(iter(asked))
-    return asked.pop(first), asked
+@dataclass(frozen=True, slots=True)
+class _ImageColumns:
+    """The column that gives each sample its file, `own`, and those of further images by name, each with its root."""
 
+    own: ColumnRequest
+    root: Path
+    more: dict[str, ColumnRequest]
+    roots: dict[str, Path]
 
-def _resolve_image_root(image: ImageSource | None, source: TableSource) -> Path:
-    return lookup.resolve_root(source.root if image is None or image.root is None else image.root, source.path)
+    @staticmethod
+    def from_request(stream: str, source: TableSource, images: Mapping[str, ImageSource]) -> _ImageColumns:
+        """Returns the columns of `images`. Without one of the source's own, the first gives each sample its file."""
+        named = {name: image for name, image in images.items() if image.place is not None and not image.is_pattern}
+        more = {
+            name: ColumnRequest(str(image.place), f"streams.{stream}.images.{name}", build_images_key(stream, name))
+            for name, image in named.items()
+        }
+        roots = {name: lookup.resolve_root(image.root or source.root, source.path) for name, image in named.items()}
+        if source.image is not None:
+            key = f"streams.{stream}.source.image"
+            root = lookup.resolve_root(source.root, source.path)
+            return _ImageColumns(ColumnRequest(source.image, key, key), root, more, roots)
+        first = next(iter(more))
+        return _ImageColumns(more.pop(first), roots.pop(first), more, roots)
+
+    @property
+    def requests(self) -> list[ColumnRequest]:
+        """All of the columns, the sample's own first."""
+        return [self.own, *self.more.values()]
+
+    def normalize_names(self, found: Mapping[ColumnRequest, Column]) -> dict[str, PathColumn]:
+        """Returns the file names of further images. Raises ConfigError for names that lead out of their root."""
+        return {
+            name: lookup.normalize_file_names(
+                found[ask].rows, cells.convert_to_nonempty_texts(found[ask]), self.roots[name], ask.named_by
+            )
+            for name, ask in self.more.items()
+        }
+
+    def stat_images(
+        self, rows: SourceRows, names: Mapping[str, PathColumn], progress: Callable[[int], None]
+    ) -> dict[str, ImageFiles]:
+        """Returns the files of further images, with their sizes and mtimes. Raises ConfigError for missing ones."""
+        return {
+            name: ImageFiles(
+                files,
+                *lookup.stat_listed_files(rows, self.roots[name], files, self.more[name].named_by, progress),
+                None if self.roots[name] == self.root else self.roots[name],
+            )
+            for name, files in names.items()
+        }
 
 
 def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
