@@ -50,6 +50,8 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/daemon/gate_process.py": "tests/daemon/test_daemon_gate_keeper.py",
     "streamd/daemon/starter/data_survey.py": "tests/daemon/starter/test_starter_survey.py",
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
+    "streamd/decode/raw/picture.py": "tests/decode/raw/test_raw_tiff.py",
+    "streamd/decode/raw/tiff_segments.py": "tests/decode/raw/test_raw_tiff.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
     "streamd/frameworks/keras/replicas.py": "tests/frameworks/keras_/test_keras_backends.py",
 }
@@ -66,6 +68,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.permutation",
         "core.receipt",
         "core.sampler",
+        "core.shown_pixels",
         "core.slot_layout",
         "core.spec",
         "core.spec_file",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from streamd.core.shown_pixels import get_number_range
 from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, suggest_name
@@ -16,7 +17,6 @@ IMAGENET_STD: Final = (58.395, 57.12, 57.375)
 # The mean and the std of all channels, in parts of the range from black to white.
 _EVEN_SCALINGS: Final = {"unit": (0.0, 1.0), "minus_one_one": (0.5, 0.5)}
 _LEVELS: Final = 255.0  # of the numbers of ImageNet
-_RANGES: Final = {"uint8": (0.0, 255.0), "uint16": (0.0, 65535.0), "float32": (0.0, 1.0)}  # where none is configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def compute_pixel_scaling(spec: StreamSpec, image: str | None = None) -> PixelSc
     normalize = spec.normalize if len(spec.images) == 1 else shown.normalize
     if isinstance(normalize, Mapping):
         return _build_channel_scaling(spec, shown, normalize["mean"], normalize["std"])
-    low, high = _RANGES[shown.dtype] if shown.range is None else shown.range
+    low, high = get_number_range(shown)
     width = high - low
     if normalize == "imagenet":
         mean = [low + width * (level / _LEVELS) for level in IMAGENET_MEAN]
