@@ -30,15 +30,17 @@ def build_shown_pixels(pixels: npt.NDArray[Any], image: ImageSpec) -> npt.NDArra
     Of RGBA the colours are laid on white. Of raw numbers the first three channels are shown, or one if there are fewer
     than three, scaled from the image's range; what is no number is black. Class numbers are grey levels.
     """
+    shown: npt.NDArray[Any]
     if image.mode == "index":
-        return np.minimum(pixels, _WHITE).astype(np.uint8)[:, :, np.newaxis]
+        shown = np.minimum(pixels, _WHITE)[:, :, np.newaxis]
+        return shown.astype(np.uint8)
     if image.mode == "RGBA":
         alpha = pixels[:, :, _ALPHA:].astype(np.uint16)
         blended = (pixels[:, :, :_COLOURS] * alpha + _WHITE * (_WHITE - alpha)) // _WHITE
-        return blended.astype(np.uint8)
+        return np.asarray(blended, np.uint8)
     if image.mode != "raw":
         return pixels
     shown = pixels[:, :, : _COLOURS if pixels.shape[2] >= _COLOURS else 1]
     low, high = get_number_range(image)
     levels = (shown.astype(np.float32) - np.float32(low)) * np.float32(_WHITE / (high - low))
-    return np.rint(np.clip(np.nan_to_num(levels, nan=0.0), 0, _WHITE)).astype(np.uint8)
+    return np.asarray(np.rint(np.clip(np.nan_to_num(levels, nan=0.0), 0, _WHITE)), np.uint8)

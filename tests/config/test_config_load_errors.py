@@ -38,8 +38,8 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         (
             {"image": {"size": [8, 8], "blur": 2}},
             (
-                "image.blur: unknown key; use from, root, like, size, mode, channels, dtype, range, resize, fill, exact, "
-                "scale, ratio or normalize"
+                "image.blur: unknown key; use from, root, like, size, mode, channels, dtype, range, resize, fill, "
+                "exact, scale, ratio or normalize"
             ),
         ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),

@@ -16,7 +16,7 @@ ARRAYS = {"kind": "npy", "path": "x.npy"}
 
 
 def load_stream(image: dict[str, Any], source: dict[str, Any] | None = None, **keys: Any) -> StreamConfig:
-    labels = {} if source is None else {"labels": {}}
+    labels: dict[str, Any] = {} if source is None else {"labels": {}}
     return load_config(
         {"streams": {"s": {"source": source or {"kind": "folder", "path": "d"}, "image": image, **labels, **keys}}}
     ).streams["s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from io import BytesIO
 from math import prod
 from typing import Any, Final
@@ -27,7 +28,9 @@ def read_raw_npy(data: bytes, form: RawForm) -> RawPicture:
     try:
         version = npy.read_magic(file)
         parse = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, in_columns, dtype = parse(file, max_header_size=_MAX_HEADER_CHARS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that Python 2 wrote the header
+            shape, in_columns, dtype = parse(file, max_header_size=_MAX_HEADER_CHARS)
     except _HEADER_ERRORS as error:
         raise BadImageError("a damaged .npy file: its header cannot be read; write it with np.save") from error
     height, width, channels, is_channels_first = _interpret_shape(shape, form.channels)

@@ -28,7 +28,10 @@ def resize_numbers(row: Numbers, numbers: Numbers, geometry: Geometry, fill: int
     place = row[top:bottom, left:right]
     if not geometry.is_whole_row:
         row[...] = fill
-    box: Box | None = None if geometry.box == (0, 0, numbers.shape[1], numbers.shape[0]) else geometry.box
+    height, width = geometry.source
+    box: Box | None = geometry.box
+    if box == (0.0, 0.0, float(width), float(height)):
+        box = None
     if geometry.is_cut:
         first, upper, last, lower = geometry.pixel_box
         numbers, box = numbers[upper:lower, first:last], None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.smooth_pictures import encoded, smooth
-from support.stored_numbers import build_numbers, encode_npy, encode_png, encode_tiff
+from support.stored_numbers import Numbers, build_numbers, encode_npy, encode_png, encode_tiff
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import decode_image
@@ -22,7 +22,8 @@ SMALL = ImageSpec(14, 13, 4, "pad", mode="raw", dtype="uint16", fill=11)
 @pytest.mark.parametrize("encode", [encode_png, encode_tiff, encode_npy])
 def test_each_format_gives_the_same_row(encode: object) -> None:
     assert callable(encode)
-    row, expected = np.empty(SMALL.shape, np.uint16), np.empty(SMALL.shape, np.uint16)
+    row: Numbers = np.empty(SMALL.shape, np.uint16)
+    expected = np.empty(SMALL.shape, np.uint16)
     geometry = decode_image(encode(NUMBERS), row, SMALL)
     assert geometry == draw_geometry(SMALL, (20, 30))
     resize_numbers(expected, NUMBERS, geometry, 11)
