@@ -213,8 +213,8 @@ def _open_raw_reader() -> Iterator[RunCase]:
 
 
 _RAW_TARGETS: Final = {
-    f"raw-{name}": FuzzTarget(
-        f"raw-{name}",
+    f"raw_{name}": FuzzTarget(
+        f"raw_{name}",
         f"numbers of {name} files, for mode raw",
         partial(list_raw_seeds, name),
         _open_raw_reader,

@@ -32,6 +32,7 @@ TARGET_MODULES: Final[Mapping[str, str]] = {
         ("csv", "tsv", "parquet", "filelist", "tar", "npy", "npy_labels", "hdf5", "lmdb"), "fuzz.source_targets"
     ),
     **dict.fromkeys(("jpeg", "png", "gif", "bmp", "tiff", "webp", "avif", "pnm"), "fuzz.image_targets"),
+    **dict.fromkeys(("raw_png", "raw_tiff", "raw_npy"), "fuzz.image_targets"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from io import BytesIO
 from math import prod
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,10 @@ from streamd.decode.resize import BadImageError
 
 NPY_MAGIC: Final = b"\x93NUMPY"
 _MAX_HEADER_CHARS: Final = 4096  # of a header's text, which is parsed as Python; that of a plain array has 128
-_HEADER_ERRORS: Final = (ValueError, TypeError, SyntaxError, LookupError, OverflowError, RecursionError, MemoryError)
+_HEADER_ERRORS: Final = (
+    *(ValueError, TypeError, SyntaxError, LookupError, OverflowError, RecursionError, MemoryError),
+    TokenError,  # from a header that looks as if Python 2 had written it
+)
 _GREY, _COLOUR = 2, 3  # dimensions
 
 
