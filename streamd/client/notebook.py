@@ -11,13 +11,14 @@ import html
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.captions import Caption, CaptionedBatch, build_captions, format_batch_heading
 from streamd.core.sampler import PAD_ID
+from streamd.core.shown_pixels import build_shown_pixels
 from streamd.core.text import escape_unprintable
 
 _SHOWN_ROWS: Final = 32
@@ -44,7 +45,7 @@ def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Ma
     tiles, left_bytes, captions = [], _MAX_BYTES, build_captions(batch, _SHOWN_ROWS)
     files = find_names([caption.sample_id for caption in captions if caption.sample_id != PAD_ID])
     for row, caption in enumerate(captions):
-        picture = _encode_picture(subsample_image(batch.images[row]))
+        picture = _encode_picture(build_shown_pixels(subsample_image(batch.images[row]), batch.spec.image))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
@@ -56,7 +57,12 @@ def render_batch_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
     """Renders a complete HTML page with every row of a batch at full resolution; `files` are names by sample id."""
     shape = batch.images.shape[1:3]
     tiles = [
-        _render_tile(_encode_picture(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
+        _render_tile(
+            _encode_picture(build_shown_pixels(batch.images[row], batch.spec.image)),
+            shape,
+            caption,
+            files.get(caption.sample_id, ""),
+        )
         for row, caption in enumerate(build_captions(batch, len(batch)))
     ]
     head = f'<head><meta charset="utf-8"><title>{_escape_text(format_batch_heading(batch))}</title></head>'
@@ -104,7 +110,7 @@ def _render_tile(picture: str, shape: tuple[int, int], caption: Caption, file: s
     return _render_div(f"width:{_SHOWN_PX}px", image, *lines)
 
 
-def subsample_image(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def subsample_image(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Returns every n-th row and column of an image (H, W, C), so that no side exceeds 160 pixels."""
     step = -(-max(image.shape[:2]) // _LARGE_PX)
     return image[::step, ::step]

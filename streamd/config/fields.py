@@ -40,7 +40,7 @@ from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
-from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES
+from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_RAW_CHANNELS
 
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
@@ -184,6 +184,9 @@ VisibleShare = Annotated[float, BeforeValidator(parse_visible_share), _build_num
 ChunkCount = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, _MAX_CHUNK)), _build_number_schema(1, _MAX_CHUNK)
 ]
+ChannelCount = Annotated[
+    int, BeforeValidator(build_whole_number_parser(1, MAX_RAW_CHANNELS)), _build_number_schema(1, MAX_RAW_CHANNELS)
+]
 Workers = Annotated[
     int | Literal["auto"],
     BeforeValidator(parse_workers_setting),
@@ -213,7 +216,7 @@ PixelRange = Annotated[
 Levels = Annotated[
     tuple[float, ...],
     BeforeValidator(parse_channel_levels),
-    _build_value_schema(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
+    _build_value_schema(type="array", items={"type": "number"}, minItems=1),
 ]
 Classes = Annotated[
     tuple[int | str, ...],

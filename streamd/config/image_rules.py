@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from streamd.config.parsers import find_level_mistake
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
 from streamd.core.text import format_count
@@ -110,7 +111,7 @@ def build_image_spec(
     return ImageSpec(
         height,
         width,
-        image.channels,
+        image.channel_count,
         shown.resize,
         image.exact,
         shown.scale,
@@ -120,6 +121,7 @@ def build_image_spec(
         image.like,
         image.filled_with,
         _choose_normalize(image, normalize),
+        image.range,
     )
 
 
@@ -143,16 +145,21 @@ def _choose_normalize(image: ImageConfig, normalize: str | MeanStd) -> str | dic
 
 def find_normalize_problems(normalize: str | MeanStd, image: ImageConfig) -> list[KeyProblem]:
     """Returns why `normalize` does not fit an image; the keys are below the one of the image or the stream."""
-    mode, channels = image.mode, image.channels
+    mode, channels = image.mode, image.channel_count
     if mode == "index":  # nothing normalizes class numbers
         return []
     if isinstance(normalize, MeanStd):
         wanted = f"but mode {mode} has {format_count(channels, 'channel')}; give one number for each channel"
-        return [
+        levels_of = normalize.as_lists()
+        miscounted: list[KeyProblem] = [
             (("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}")
-            for key, levels in normalize.as_lists().items()
+            for key, levels in levels_of.items()
             if len(levels) != channels
         ]
+        if miscounted or mode == "raw":
+            return miscounted
+        found = ((key, find_level_mistake(levels)) for key, levels in levels_of.items())
+        return [(("normalize", key), mistake) for key, mistake in found if mistake]
     if normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"]:
         return [(("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers")]
     return []

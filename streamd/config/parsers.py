@@ -25,6 +25,7 @@ _FRACTIONS: Final = {  # means and stds of other tools, for pixels in 0-1, by th
     "minus_one_one": ((0.5,), (0.5, 0.5, 0.5)),
 }
 MAX_WORKERS: Final = 1024
+_LEVELS_ALLOWED: Final = "use a list of one number per channel, each from 0 to 255"
 _MAX_PORT: Final = 65535
 
 
@@ -154,14 +155,21 @@ def parse_pixel_range(value: object) -> object:
 
 def parse_channel_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
-    if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
-        raise _build_refusal(value, "use a list of one number per channel, each from 0 to 255")
-    if max(levels) <= 1 and any(0 < level < 1 for level in levels):
-        raise ValueError(
-            f"found {format_yaml_value(value)}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write "
-            f"{_suggest_levels(levels)}"
-        )
+    if not levels or not all(type(level) in {int, float} and math.isfinite(level) for level in levels):
+        raise _build_refusal(value, _LEVELS_ALLOWED)
     return tuple(levels)
+
+
+def find_level_mistake(levels: Sequence[float]) -> str | None:
+    """Returns why `levels` are not of pixels from 0 to 255, or None if they are; in mode raw any will do."""
+    if not all(0 <= level <= _MAX_LEVEL for level in levels):
+        return str(_build_refusal(list(levels), _LEVELS_ALLOWED))
+    if max(levels) <= 1 and any(0 < level < 1 for level in levels):
+        return (
+            f"found {format_yaml_value(list(levels))}, which is for pixels from 0 to 1; pixels here are from 0 to 255: "
+            f"write {_suggest_levels(levels)}"
+        )
+    return None
 
 
 def _suggest_levels(levels: Sequence[float]) -> str:

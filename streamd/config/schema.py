@@ -67,7 +67,7 @@ from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSo
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.core.text import is_encodable
 from streamd.dataset.files import TableSource
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, RawNumbers, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
@@ -177,7 +177,15 @@ class StreamConfig(ConfigModel):
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
             None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
+            self._raw_numbers,
         )
+
+    @property
+    def _raw_numbers(self) -> RawNumbers | None:
+        """What arrays must hold in mode raw; None for other modes, and for files, whose form a decoder checks."""
+        if self.source.is_encoded or self.image.mode != "raw":
+            return None
+        return RawNumbers(self.image.channel_count, self.image.dtype)
 
     @property
     def _has_only_own_picture(self) -> bool:
@@ -260,6 +268,11 @@ class StreamConfig(ConfigModel):
             yield ("image", key), "is a key of images; write images: {image: {...}}"
         if not self.source.is_encoded and self.image.mode == "index":
             yield ("image", "mode"), f"index is for files, but images of kind {self.source.kind} are served as they are"
+        if not self.source.is_encoded and self.image.mode == "RGBA":
+            yield ("image", "mode"), "RGBA is for files; write mode: raw and channels: 4 for arrays of four channels"
+        if self.image.mode == "raw" and getattr(self.source, "range", None) is not None:
+            why = "makes pixels of 8 bits, but mode raw serves numbers as they are stored"
+            yield ("source", "range"), f"{why}; move it to image, where it is what normalize: unit maps to 0 and 1"
 
     def _find_crop_problems(self) -> list[KeyProblem]:
         if not self.is_random_crop:

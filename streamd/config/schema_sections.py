@@ -23,6 +23,7 @@ from pydantic import (
 from streamd.config.fields import (
     BoxCount,
     Bytes,
+    ChannelCount,
     ChunkCount,
     Classes,
     Columns,
@@ -33,6 +34,7 @@ from streamd.config.fields import (
     Fraction,
     Identity,
     Levels,
+    PixelRange,
     Seconds,
     Seed,
     Size,
@@ -44,7 +46,7 @@ from streamd.config.fields import (
 from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size, parse_node_count
 from streamd.config.units import format_yaml_value
 from streamd.core.cluster_settings import ClusterSettings
-from streamd.core.spec import BadPolicy, BoxUnit, LabelType, Resize, Shuffle
+from streamd.core.spec import BadPolicy, BoxUnit, ImageMode, LabelType, PixelType, Resize, Shuffle
 from streamd.dataset.sources import BoxFormat, BoxRule
 from streamd.limits import MAX_NODES
 
@@ -60,7 +62,7 @@ _LEAVE: Final = "remove it, or change the kind"
 _BOX_KEYS: Final = {"most": "max", "image": "of", "format": "format", "unit": "unit", "min_visible": "min_visible"}
 BOX_TYPES: Final = frozenset({"boxes", "points"})
 _KEYS_OF_TYPE: Final = {"boxes": frozenset(_BOX_KEYS), "points": frozenset({"most", "image", "unit"})}
-CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1, "index": 1}
+CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1, "RGBA": 4, "index": 1}
 _MOST_OF_TYPE: Final = {"uint8": 255, "uint16": 65535}
 
 
@@ -198,12 +200,12 @@ class ShuffleConfig(ConfigModel):
 
 
 class MeanStd(ConfigModel):
-    """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
+    """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255, or as stored in mode raw."""
 
     mean: Levels
-    """What is subtracted: one number per channel, in 0-255."""
+    """What is subtracted: one number per channel, in 0-255; in mode raw, in the numbers of the files."""
     std: Levels
-    """What the difference is divided by: one number per channel, in 0-255."""
+    """What the difference is divided by: one number per channel, in 0-255; in mode raw, in the numbers of the files."""
 
     @field_validator("std")
     @classmethod
@@ -362,11 +364,18 @@ class ImageConfig(ConfigModel):
     """The name of another image, whose size and geometry this one follows: it is cropped as that one is."""
     size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
     """[height, width] in pixels, or `stored` for arrays, which are then served in their stored size."""
-    mode: Literal["RGB", "L", "index"] = "RGB"
-    """RGB, or L for greyscale: 3 channels or 1. index keeps class numbers, as masks hold them: palette indices or grey
-    levels."""
-    dtype: Literal["uint8", "uint16"] = "uint8"
-    """The type of the numbers: uint8, or uint16 for mode index with more than 256 classes."""
+    mode: ImageMode = "RGB"
+    """RGB, L for greyscale, or RGBA with the alpha of the file: 3, 1 or 4 channels. index keeps class numbers, as masks
+    hold them: palette indices or grey levels. raw keeps the numbers of PNG, TIFF, .npy and arrays as they are stored.
+    """
+    channels: ChannelCount | None = None
+    """For mode raw, which needs it: the number of channels, 1 to 32."""
+    dtype: PixelType = "uint8"
+    """The type of the numbers: uint8; uint16 for mode index with more than 256 classes; uint8, uint16 or float32 for
+    mode raw, as the files have it."""
+    range: PixelRange | None = None
+    """For mode raw: the two numbers that normalize: unit maps to 0 and 1; default: the bounds of the dtype, or [0, 1]
+    for float32."""
     resize: Resize = "stretch"
     """How an image of a different size is made to fit: stretch it, crop its middle, pad it with black, or use
     random_crop, which takes a different part of the image in every epoch.
@@ -397,26 +406,34 @@ class ImageConfig(ConfigModel):
         return self
 
     def _find_number_problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        if self.dtype != "uint8" and self.mode != "index":
-            yield ("dtype",), f"pixels of mode {self.mode} are uint8; remove it, or use mode: index"
+        if self.dtype != "uint8" and self.mode not in {"index", "raw"}:
+            yield ("dtype",), f"pixels of mode {self.mode} are uint8; remove it, or use mode: index or raw"
+        if self.dtype == "float32" and self.mode == "index":
+            yield ("dtype",), "class numbers are uint8 or uint16; use one of them, or mode: raw"
+        if self.mode == "raw" and self.channels is None:
+            yield ("channels",), "is missing; mode raw needs the number of channels that the files have"
+        for key in ("channels", "range"):
+            if self.mode != "raw" and getattr(self, key) is not None:
+                yield (key,), f"belongs to mode raw, but mode is {self.mode}; remove it, or use mode: raw"
         if self.mode == "index" and self.normalize not in {None, "none"}:
             yield ("normalize",), "class numbers are not normalized; remove it"
-        if self.mode == "index" and self.exact:
-            yield ("exact",), "is for pictures; class numbers are always exact: remove it"
-        most = _MOST_OF_TYPE[self.dtype]
-        if self.fill is not None and not 0 <= self.fill <= most:
+        if self.mode in {"index", "raw"} and self.exact:
+            yield ("exact",), "is for JPEG; numbers of other files are always exact: remove it"
+        most = _MOST_OF_TYPE.get(self.dtype)
+        if self.fill is not None and most is not None and not 0 <= self.fill <= most:
             yield ("fill",), f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds"
 
     @property
-    def channels(self) -> int:
-        return CHANNELS_OF_MODE[self.mode]
+    def channel_count(self) -> int:
+        """The channels of the image as it is served."""
+        return CHANNELS_OF_MODE.get(self.mode, self.channels or 1)
 
     @property
     def filled_with(self) -> int:
         """The number in padding and in rows without a sample."""
         if self.fill is not None:
             return self.fill
-        return _MOST_OF_TYPE[self.dtype] if self.mode == "index" else 0
+        return _MOST_OF_TYPE.get(self.dtype, 0) if self.mode == "index" else 0
 
     @property
     def is_pattern(self) -> bool:

@@ -100,7 +100,8 @@ def _scan_by_kind(
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
     images = {"images": request.images} if request.images and request.source.has_own_images else {}
-    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **images)
+    numbers = {} if request.raw is None else {"raw": request.raw}  # only the functions of arrays take this argument
+    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **images, **numbers)
     return add_pattern_images(request, scanned, progress) if request.images else scanned
 
 

@@ -130,6 +130,14 @@ class LabelSource:
 
 
 @dataclass(frozen=True, slots=True)
+class RawNumbers:
+    """What a stream in mode raw expects of arrays: their channels, and the name of their dtype."""
+
+    channels: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSource:
     """Where one image of every sample lies.
 
@@ -159,7 +167,8 @@ class ListingRequest:
     """A request to list the samples of a stream.
 
     `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
-    samples weigh 1. `images` None means one image a sample, which the source has by itself.
+    samples weigh 1. `images` None means one image a sample, which the source has by itself. `raw` None means that
+    arrays are served as pixels of 8 bits.
     """
 
     name: str
@@ -168,3 +177,4 @@ class ListingRequest:
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None
     images: Mapping[str, ImageSource] | None = None
+    raw: RawNumbers | None = None

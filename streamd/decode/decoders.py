@@ -6,13 +6,17 @@ A data error is never tried with a second decoder, and a missing library has no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
+from streamd.decode.raw.decode import decode_raw_image
 from streamd.decode.resize import BadImageError, Row
 from streamd.decode.sniff import detect_format
 
@@ -33,10 +37,14 @@ def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = No
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow was built without the format. After an
     error the contents of the row are undefined.
     """
+    if image.mode == "raw":
+        return decode_raw_image(data, row, image, draw)
     name = detect_format(data)
     if image.mode == "index":
         return class_numbers.decode_class_numbers(data, row, image, name, draw)
     if name == "JPEG":
+        if image.mode == "RGBA":
+            return _decode_opaque(data, row, image, draw)
         return jpeg.decode_jpeg(data, row, image, draw)
     return pillow.decode_with_pillow(data, row, image, name, draw)
 
@@ -65,3 +73,19 @@ def decode_sample(
 
 def _follows_another(named: tuple[str, ImageSpec]) -> bool:
     return named[1].like is not None
+
+
+def _decode_opaque(data: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> Geometry:
+    """Decodes a JPEG into a row of mode RGBA: opaque where the picture is."""
+    colours = np.empty((image.height, image.width, 3), np.uint8)
+    geometry = jpeg.decode_jpeg(data, colours, _build_opaque_image(image), draw)
+    row[:, :, :3] = colours
+    row[:, :, 3] = image.fill
+    left, top, right, bottom = geometry.place
+    row[top:bottom, left:right, 3] = 255
+    return geometry
+
+
+@lru_cache(maxsize=16)
+def _build_opaque_image(image: ImageSpec) -> ImageSpec:
+    return replace(image, mode="RGB", channels=3)

@@ -6,23 +6,26 @@ import os
 import warnings
 from io import TextIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core import spec_file
-from streamd.core.spec import StreamSpec
-from streamd.errors import ConfigError, MissingExtraError
+from streamd.core.spec import ImageSpec, StreamSpec
+from streamd.errors import ConfigError, MissingExtraError, suggest_name
 
 File = str | os.PathLike[str] | bytes | BinaryIO
 
 
-def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
+def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str | None = None) -> npt.NDArray[Any]:
     """Decodes an image file exactly as a daemon does for `spec`. Returns uint8 (height, width, channels).
+
+    In mode raw the numbers are uint8, uint16 or float32; in mode index class numbers are (height, width).
 
     file: a path, the bytes of a file, or a file opened with 'rb'.
     spec: `stream.spec`, or the path of the `.streamd.json` that streamd-train writes beside a model.
+    image: which of several images of a sample this is; default: the first. One that is `like` another shows the middle.
 
     `resize: random_crop` shows the middle, as `resize: crop` does. A transform is not applied. If the stream has one,
     or its daemon has other versions of the decoders, the pixels differ from the stream's, and a warning says so. Models
@@ -37,23 +40,31 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
         from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
+    wanted = _find_image(known, image)
     if known.pixel_id == pixel_id.compute_stored_pixel_id(known.image):
         raise ConfigError(_explain_unknown_array_origin(known))
-    if known.pixel_id != pixel_id.compute_pixel_id(known.image):
+    if known.pixel_id != pixel_id.compute_sample_pixel_id(known.images):
         warnings.warn(_explain_pixel_mismatch(known), stacklevel=2)
-    row = np.empty(known.image_shape, dtype=np.uint8)
+    row = np.empty(wanted.shape, dtype=wanted.dtype)
     try:
-        decode_image(_read_file_bytes(file), row, known.image)
+        decode_image(_read_file_bytes(file), row, wanted)
     except BadImageError as error:
         raise ConfigError(f"{_describe_file(file)}: {error}") from error
     return row
 
 
+def _find_image(spec: StreamSpec, image: str | None) -> ImageSpec:
+    found = spec.image if image is None else spec.images.get(image)
+    if found is None:
+        near = suggest_name(str(image), spec.images)
+        raise ConfigError(f"stream {spec.name!r} has no image {image!r}; its images are {', '.join(spec.images)}{near}")
+    return found
+
+
 def _explain_unknown_array_origin(spec: StreamSpec) -> str:
-    height, width, channels = spec.image_shape
     return (
         f"stream {spec.name!r} is served from arrays, and nothing says how they were made from image files: convert "
-        f"this file to a uint8 array of shape ({height}, {width}, {channels}) in the same way"
+        f"this file to a {spec.image.dtype} array of shape {spec.image_shape} in the same way"
     )
 
 

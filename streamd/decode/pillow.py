@@ -27,7 +27,7 @@ from streamd.decode.resize import BadImageError, Row, check_image_size, resize_p
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
 
-PlainMode = Literal["RGB", "L"]
+PlainMode = Literal["RGB", "L", "RGBA"]
 FloatLevels = npt.NDArray[np.float32]
 PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -35,6 +35,7 @@ PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core already
 
+_MODES: Final[dict[int, PlainMode]] = {1: "L", 3: "RGB", 4: "RGBA"}
 _LIBRARIES: Final = {"PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "TIFF": "libtiff", "JPEG": "jpg"}
 # RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers: a palette
 # with levels above 255 overflows a byte, and a picture with a palette may have none, which Pillow asserts.
@@ -61,7 +62,9 @@ _TWELVE_BITS: Final = 4095.0
 
 
 def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> Geometry:
-    """Decodes an image of a known format into `row`: turned upright, alpha laid on white, 16 bits scaled to 8.
+    """Decodes an image of a known format into `row`: turned upright, 16 bits scaled to 8.
+
+    Alpha is laid on white, except in mode RGBA.
 
     Returns how the upright picture lands in the row.
 
@@ -69,7 +72,7 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
     """
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
-        picture = turn_upright(*_load_picture(data, format_name, "RGB" if image.channels > 1 else "L"))
+        picture = turn_upright(*_load_picture(data, format_name, _MODES[image.channels]))
     geometry = draw_geometry(image, (picture.height, picture.width), draw)
     resize_picture(row, picture, geometry, image.fill)
     return geometry
@@ -88,7 +91,7 @@ def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image
         picture.load()
         exif = picture.info.get("exif")
         orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return convert_to_rgb_or_grey(picture, mode, storage), orientation
+        return convert_to_plain_mode(picture, mode, storage), orientation
 
 
 @lru_cache(maxsize=16)
@@ -169,15 +172,36 @@ class PixelStorage:
     drawn: PixelBox | None = None  # the part that the file draws; None is the whole picture
 
 
-def convert_to_rgb_or_grey(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
+def convert_to_plain_mode(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
     """Returns the picture in `mode`. Raises BadImageError where the meaning of its levels is unknown."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
+    if mode == "RGBA":
+        return _convert_with_alpha(picture, storage)
     if picture.mode in _WHITE or picture.has_transparency_data:
         flat = _convert_by_row_strips(picture, mode, storage)
     else:
         flat = picture if picture.mode == mode else picture.convert(mode)
     return flat if storage.drawn is None else _fill_undrawn_area_white(flat, storage.drawn)
+
+
+def _convert_with_alpha(picture: Image.Image, storage: PixelStorage) -> Image.Image:
+    """Returns the picture in mode RGBA: opaque where the file says nothing, transparent where it draws nothing."""
+    if picture.mode in _WHITE:
+        transparent = picture.info.get("transparency")
+        layered = _convert_by_row_strips(picture, "L", storage).convert("RGBA")
+        if transparent is not None:
+            seen = _convert_to_float_array(picture) != transparent
+            layered.putalpha(Image.fromarray(seen.astype(np.uint8) * np.uint8(_WHITE_LEVEL)))
+    elif picture.has_transparency_data:
+        layered = _convert_to_layer(picture)
+    else:
+        layered = picture.convert("RGB").convert("RGBA")
+    if storage.drawn is None:
+        return layered
+    framed = Image.new("RGBA", picture.size)
+    framed.paste(layered.crop(storage.drawn), storage.drawn[:2])
+    return framed
 
 
 def _convert_by_row_strips(picture: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
@@ -239,9 +263,13 @@ def _find_level_range(picture: Image.Image) -> tuple[float, float]:
 
 def _lay_on_white(picture: Image.Image) -> Image.Image:
     """Returns the picture laid on white, in mode RGBA."""
-    layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow cannot convert La to RGBA directly
-    layered = layered.convert("RGBA")
+    layered = _convert_to_layer(picture)
     return Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
+
+
+def _convert_to_layer(picture: Image.Image) -> Image.Image:
+    layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow cannot convert La to RGBA directly
+    return layered.convert("RGBA")
 
 
 def _fill_undrawn_area_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:

@@ -6,13 +6,19 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from typing import Final
 
 import numpy as np
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.geometry import draw_geometry
 from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.raw.planes import resize_numbers
 from streamd.decode.resize import Row
+
+_PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))  # of arrays of numbers, for mode raw
+_MIXER: Final = 2654435761  # a product with it has bits that look random in its upper half
 
 
 @lru_cache(maxsize=64)
@@ -34,11 +40,15 @@ def compute_sample_pixel_id(images: Mapping[str, ImageSpec]) -> PixelId:
 
 def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
     """Returns the identity of pixels that are stored in arrays and sent as they are; it depends on no decoder."""
-    return PixelId(compute_identity("streamd stored pixels 1", *image.shape))
+    deep = () if image.dtype == "uint8" else (image.dtype,)
+    return PixelId(compute_identity("streamd stored pixels 1", *image.shape, *deep))
 
 
 def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     """Yields each probe image decoded under `image`. All use the same memory: copy what must outlast the next one."""
+    if image.mode == "raw":
+        yield from _resize_probe_numbers(image)
+        return
     row = np.empty(image.shape, dtype=image.dtype)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
@@ -48,6 +58,18 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
             if image.mode != "index":
                 raise
             row[...] = image.fill  # this probe holds no class numbers
+        yield row
+
+
+def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
+    """Yields arrays of numbers resized under `image`: files of numbers are read without loss, by whatever decoder."""
+    row = np.empty(image.shape, dtype=image.dtype)
+    draws = compute_random_crop_draws(image, 0, 0, np.arange(len(_PROBE_SIZES)))
+    for (height, width), draw in zip(_PROBE_SIZES, draws, strict=True):
+        places = np.arange(height * width * image.channels, dtype=np.uint32).reshape(height, width, image.channels)
+        mixed = (places * np.uint32(_MIXER)) >> np.uint32(8 * (4 - min(2, np.dtype(image.dtype).itemsize)))
+        numbers = mixed.astype(image.dtype)
+        resize_numbers(row, numbers, draw_geometry(image, (height, width), draw), image.fill)
         yield row
 
 

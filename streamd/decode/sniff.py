@@ -37,7 +37,7 @@ _KNOWN_MISTAKES: Final = (
     (b"\x1a\x45\xdf\xa3", "a video: extract its frames"),
     (b"PK\x03\x04", "a zip archive: unpack it"),
     (b"\x1f\x8b", "compressed by gzip: unpack it"),
-    (b"\x93NUMPY", "a NumPy array: use a source of kind npy"),
+    (b"\x93NUMPY", "a NumPy array: use mode: raw, or a source of kind npy"),
     (b"\x89HDF\r\n", "an HDF5 file: use a source of kind hdf5"),
 )
 _HEIC_BRANDS: Final = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
+from streamd.core.shown_pixels import build_shown_pixels
 from streamd.decode.pil_image import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
@@ -61,10 +62,10 @@ def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
 
 def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """Returns a row of an array as a picture; None if the store does not hold it."""
-    image = np.empty((1, *reader.spec.image_shape), np.uint8)
+    image = np.empty((1, *reader.spec.image_shape), reader.spec.image.dtype)
     if reader.store is None or not reader.store.gather_rows(np.array([sample_id]), image)[0]:
         return None
-    return build_pil_image(image[0])
+    return build_pil_image(build_shown_pixels(image[0], reader.spec.image))
 
 
 def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:

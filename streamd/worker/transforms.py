@@ -75,7 +75,7 @@ class StreamTransform:
     labels: Mapping[str, LabelSpec]
 
     def transform_row(self, row: Pixels, labels: LabelColumns, place: int, rng: np.random.Generator) -> None:
-        """Transforms a row of a slot, uint8 (height, width, channels), and its labels at `place` of their columns.
+        """Transforms a row of a slot, (height, width, channels), and its labels at `place` of their columns.
 
         Raises FailedTransformError if the function raises, UnfitTransformError for a wrong result, and MemoryError.
         After an error the contents of the row and its labels are undefined.
@@ -83,9 +83,9 @@ class StreamTransform:
         given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
         # A copy: a function may keep its argument, and this memory is part of a trainer's batch later.
         image, made = self._call_function(row.copy(), given, rng)
-        if image.shape != row.shape or image.dtype != np.uint8:
+        if image.shape != row.shape or image.dtype != row.dtype:
             raise self._build_unfit_result_error(
-                f"it returns an image of {_describe_array(image)}; it must return uint8 {row.shape}"
+                f"it returns an image of {_describe_array(image)}; it must return {row.dtype} {row.shape}"
             )
         row[...] = image
         for name, spec in self.labels.items():

@@ -32,14 +32,14 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"source": {"kind": "folder"}}, "source.path: is missing; say where the data is, relative to the file"),
         ({"source": {"kind": "folder", "path": "d", "pat": 1}}, "source.pat: unknown key; did you mean 'path'?"),
         ({"image": {"size": [8, 8], "mode": "RBG"}},
- "image.mode: found 'RBG'; use RGB, L or index; did you mean 'RGB'?"),
+ "image.mode: found 'RBG'; use RGB, L, RGBA, index or raw; did you mean 'RGB'?"),
         ({"image": {"size": [8, 8], "exact": "yes"}},
  "image.exact: found 'yes'; use true or false; did you mean true?"),
         (
             {"image": {"size": [8, 8], "blur": 2}},
             (
-                "image.blur: unknown key; use from, root, like, size, mode, dtype, resize, fill, exact, scale, ratio "
-                "or normalize"
+                "image.blur: unknown key; use from, root, like, size, mode, channels, dtype, range, resize, fill, "
+                "exact, scale, ratio or normalize"
             ),
         ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
@@ -81,7 +81,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
             "labels.a: found nothing (null); indent the keys of a under it, or write a: category",
         ),
         ({"image": {"size": [8, 8], "mode": "grey"}},
- "image.mode: found 'grey'; use RGB, L or index; did you mean 'L'?"),
+ "image.mode: found 'grey'; use RGB, L, RGBA, index or raw; did you mean 'L'?"),
         (
             {"source": {"kind": "folder", "path": "d", "root": "x"}},
             "source.root: belongs to kind table, filelist or coco, but kind is folder; remove it, or change the kind",

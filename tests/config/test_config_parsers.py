@@ -12,6 +12,15 @@ Reader = Callable[[object], Any]
 count, share = parsers.build_whole_number_parser(1, 65536), parsers.build_number_parser(0, 1, suggest_fraction)
 
 
+def parse_levels_of_pixels(value: object) -> object:
+    """As a configuration reads levels that are not of mode raw."""
+    levels = parsers.parse_channel_levels(value)
+    assert isinstance(levels, tuple)
+    if mistake := parsers.find_level_mistake(levels):
+        raise ValueError(mistake)
+    return levels
+
+
 @pytest.mark.parametrize(
     ("read", "written", "value"),
     [
@@ -60,23 +69,23 @@ REFUSED: list[tuple[Reader, tuple[object, ...], str]] = [
     (parsers.parse_memory_bytes, ("1023KiB",), "1023 KiB is too little; use 1MiB or more"),
     (parsers.parse_host_port, ("9191", "a:", "a:65536", "a b:1", 9191), "address:port"),
     (parsers.parse_image_size, (128, [1], [0, 1], [1, 16385], [1.0, 1], "x"), r"\[height, width\]"),
-    (parsers.parse_channel_levels, ([], 3, [256], [-1], [True], ["1"]), "each from 0 to 255"),
+    (parse_levels_of_pixels, ([], 3, [256], [-1], [True], ["1"]), "each from 0 to 255"),
     (
-        parsers.parse_channel_levels,
+        parse_levels_of_pixels,
         ([0.5, 0.4],),
         r"here are from 0 to 255: write \[127.5, 102\]; if the images really are that dark",
     ),
     (
-        parsers.parse_channel_levels,
+        parse_levels_of_pixels,
         ([0.485, 0.456, 0.406],),
         r"write normalize: imagenet, or \[123.675, 116.28, 103.53\]",
     ),
     (
-        parsers.parse_channel_levels,
+        parse_levels_of_pixels,
         ([0.229, 0.224, 0.225],),
         r"write normalize: imagenet, or \[58.395, 57.12, 57.375\]",
     ),
-    (parsers.parse_channel_levels, ([0.5, 0.5, 0.5], [0.5]), "write normalize: minus_one_one, or"),
+    (parse_levels_of_pixels, ([0.5, 0.5, 0.5], [0.5]), "write normalize: minus_one_one, or"),
     (
         parsers.parse_pixel_range,
         (1, [0], [0, 1, 2], [0, True], ["0", 1], [0, float("inf")], [float("nan"), 1], None),

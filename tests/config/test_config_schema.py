@@ -40,7 +40,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert (whole.listen, whole.curve, whole.monitor) == (None, None, None)
     assert (whole.memory, whole.workers, whole.engine.kind) == (1 << 30, "auto", "local")
     assert (one.name, one.labels, one.batch_size, one.remainder, one.normalize) == ("s", None, 32, "keep", "none")
-    assert (one.image.size, one.image.channels, one.image.resize, one.image.exact) == ((8, 9), 3, "stretch", False)
+    assert (one.image.size, one.image.channel_count, one.image.resize, one.image.exact) == ((8, 9), 3, "stretch", False)
     assert (one.shuffle.kind, one.shuffle.seed) == ("full", 0)
     assert (one.bad_policy, one.bad_samples.max_fraction) == ("substitute", 0.01)
     assert (one.split, one.transform, one.pace.lockstep_s, one.cache) == (None, None, None, None)

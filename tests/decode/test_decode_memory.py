@@ -85,9 +85,9 @@ def test_converting_in_bands_changes_no_pixel(mode: PlainMode, monkeypatch: pyte
     for path in sorted(FILES.iterdir()):
         with Image.open(path) as picture:
             picture.load()
-            whole = np.asarray(pillow.convert_to_rgb_or_grey(picture, mode, PixelStorage()))
+            whole = np.asarray(pillow.convert_to_plain_mode(picture, mode, PixelStorage()))
             with monkeypatch.context() as patch:
                 patch.setattr(pillow, "_BAND_PIXELS", 7 * picture.width)
-                assert np.array_equal(
-                    np.asarray(pillow.convert_to_rgb_or_grey(picture, mode, PixelStorage())), whole
-                ), path.name
+                assert np.array_equal(np.asarray(pillow.convert_to_plain_mode(picture, mode, PixelStorage())), whole), (
+                    path.name
+                )

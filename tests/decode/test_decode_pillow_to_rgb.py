@@ -11,7 +11,7 @@ from support.smooth_pictures import apart, decoded, encoded, png, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError
-from streamd.decode.pillow import PixelStorage, PlainMode, convert_to_rgb_or_grey
+from streamd.decode.pillow import PixelStorage, PlainMode, convert_to_plain_mode
 
 PICTURE = smooth(20, 30)
 IMAGE = ImageSpec(20, 30, 3)
@@ -22,7 +22,7 @@ ALL_MODES = ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CM
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("stored", ALL_MODES)
 def test_every_mode_of_pillow_becomes_rgb_or_grey(stored: str, mode: PlainMode) -> None:
-    flat = convert_to_rgb_or_grey(Image.new(stored, (3, 2)), mode, PixelStorage())
+    flat = convert_to_plain_mode(Image.new(stored, (3, 2)), mode, PixelStorage())
     assert (flat.mode, flat.size) == (mode, (3, 2))
 
 
@@ -70,36 +70,36 @@ def test_composing_rounds_to_the_nearest_level() -> None:
     nearest = np.rint((levels * alphas + 255 * (255 - alphas)) / 255)
     modes: tuple[PlainMode, ...] = ("RGB", "L")
     for mode in modes:
-        flat = np.asarray(convert_to_rgb_or_grey(layered, mode, PixelStorage())).reshape(256, 256, -1)
+        flat = np.asarray(convert_to_plain_mode(layered, mode, PixelStorage())).reshape(256, 256, -1)
         assert np.array_equal(flat[:, :, 0], nearest)
 
 
 def test_every_sixteen_bit_level_goes_to_the_nearest_of_eight() -> None:
     deep = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    flat = np.asarray(convert_to_rgb_or_grey(Image.fromarray(deep), "L", PixelStorage()))
+    flat = np.asarray(convert_to_plain_mode(Image.fromarray(deep), "L", PixelStorage()))
     assert np.array_equal(flat, (deep.astype(int) + 128) // 257)
 
 
 def test_twelve_bit_levels_stored_as_sixteen_are_not_stretched() -> None:
     deep = Image.fromarray(np.array([[0, 4095]], dtype=np.uint16))
-    assert np.asarray(convert_to_rgb_or_grey(deep, "L", PixelStorage())).tolist() == [[0, 16]]
+    assert np.asarray(convert_to_plain_mode(deep, "L", PixelStorage())).tolist() == [[0, 16]]
 
 
 def test_a_fraction_of_one_is_white() -> None:
     fractions = Image.fromarray(np.array([[0.0, 0.5, 1.0, -0.001, 1.001]], dtype=np.float32))
-    assert np.asarray(convert_to_rgb_or_grey(fractions, "L", PixelStorage())).tolist() == [[0, 128, 255, 0, 255]]
+    assert np.asarray(convert_to_plain_mode(fractions, "L", PixelStorage())).tolist() == [[0, 128, 255, 0, 255]]
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.1, 200.0, float("nan"), float("inf")])
 def test_a_level_outside_zero_to_one_is_bad(level: float) -> None:
     fractions = Image.fromarray(np.array([[0.0, level]], dtype=np.float32))
     with pytest.raises(BadImageError, match="where 0 is black and 1 is white: rescale them to that range"):
-        convert_to_rgb_or_grey(fractions, "RGB", PixelStorage())
+        convert_to_plain_mode(fractions, "RGB", PixelStorage())
 
 
 def test_a_negative_whole_number_is_bad() -> None:
     with pytest.raises(BadImageError, match="levels from -300 to 0"):
-        convert_to_rgb_or_grey(Image.fromarray(np.array([[0, -300]], dtype=np.int32)), "L", PixelStorage())
+        convert_to_plain_mode(Image.fromarray(np.array([[0, -300]], dtype=np.int32)), "L", PixelStorage())
 
 
 @pytest.mark.parametrize("image", [IMAGE, GREY])
@@ -162,5 +162,5 @@ def test_cmyk_inks_are_subtracted_from_white(
 
 
 def test_pixels_outside_the_drawn_box_are_white() -> None:
-    flat = convert_to_rgb_or_grey(Image.new("L", (4, 3), 9), "RGB", PixelStorage(drawn=(1, 1, 3, 2)))
+    flat = convert_to_plain_mode(Image.new("L", (4, 3), 9), "RGB", PixelStorage(drawn=(1, 1, 3, 2)))
     assert np.asarray(flat)[:, :, 2].tolist() == [[255] * 4, [255, 9, 9, 255], [255] * 4]

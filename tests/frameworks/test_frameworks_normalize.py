@@ -8,7 +8,7 @@ import pytest
 from support.normalize_forms import FORMS
 from support.stream_fake import make_spec
 
-from streamd.core.spec import ImageSpec
+from streamd.core.spec import ImageSpec, PixelType
 from streamd.errors import ConfigError
 from streamd.frameworks.normalize import compute_pixel_scaling
 
@@ -38,3 +38,40 @@ def test_an_unknown_normalize_form_is_refused_by_name() -> None:
         ConfigError, match="stream 'train': there is no normalize setting 'imagnet'; did you mean 'imagenet'"
     ):
         compute_pixel_scaling(make_spec(normalize="imagnet"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "black", "white"),
+    [
+        ("uint8", None, 0, 255),
+        ("uint16", None, 0, 65535),
+        ("uint16", (200.0, 10000.0), 200, 10000),
+        ("float32", None, 0, 1),
+        ("float32", (-1.0, 3.0), -1, 3),
+    ],
+)
+def test_the_range_of_raw_numbers_is_what_unit_maps_to_0_and_1(
+    dtype: PixelType, bounds: tuple[float, float] | None, black: float, white: float
+) -> None:
+    image = ImageSpec(8, 8, 3, mode="raw", dtype=dtype, range=bounds)
+    for normalize, low, high in (("unit", 0, 1), ("minus_one_one", -1, 1), ("none", black, white)):
+        numbers = compute_pixel_scaling(make_spec(normalize=normalize, images={"image": image}))
+        assert (black - numbers.mean[0]) / numbers.std[0] == pytest.approx(low)
+        assert (white - numbers.mean[2]) / numbers.std[2] == pytest.approx(high)
+    imagenet = compute_pixel_scaling(make_spec(normalize="imagenet", images={"image": image}))
+    assert (black - imagenet.mean[0]) / imagenet.std[0] == pytest.approx(-0.485 / 0.229)
+
+
+def test_each_image_of_a_sample_has_its_own_normalize() -> None:
+    images = {
+        "photo": ImageSpec(8, 8, 3, normalize="unit"),
+        "bands": ImageSpec(8, 8, 4, mode="raw", dtype="uint16", normalize={"mean": [1.0] * 4, "std": [9000.0] * 4}),
+        "mask": ImageSpec(8, 8, 1, mode="index"),
+    }
+    spec = make_spec(images=images)
+    assert compute_pixel_scaling(spec).std == (255, 255, 255)
+    assert compute_pixel_scaling(spec, "bands").std == (9000.0,) * 4
+    with pytest.raises(ConfigError, match="'mask' holds class numbers"):
+        compute_pixel_scaling(spec, "mask")
+    with pytest.raises(ConfigError, match="no image 'fotos'; its images are photo, bands, mask"):
+        compute_pixel_scaling(spec, "fotos")

@@ -178,9 +178,21 @@ OF_CONFIGURATION: Final = (
         do="Use one of the values that the message lists.",
     ),
     in_train(
+        "asked for raw numbers without their channels",
+        config=GOOD.replace("[32, 32]", "[32, 32], mode: raw, dtype: uint16"),
+        says="4: image.channels: is missing; mode raw needs the number of channels that the files have",
+        do="Add channels: N, as many as each file has: 1 for grey, 4 for RGB with infrared.",
+    ),
+    in_train(
+        "asked for 16 bits in a mode of pixels",
+        config=GOOD.replace("[32, 32]", "[32, 32], dtype: uint16"),
+        says="4: image.dtype: pixels of mode RGB are uint8; remove it, or use mode: index or raw",
+        do="Write mode: raw and channels, if the numbers are to be served as they are stored.",
+    ),
+    in_train(
         "used another tool's word for greyscale",
         config=GOOD.replace("[32, 32]", "[32, 32], mode: gray"),
-        says="4: image.mode: found 'gray'; use RGB or L; did you mean 'L'?",
+        says="4: image.mode: found 'gray'; use RGB, L, RGBA, index or raw; did you mean 'L'?",
         do="Use one of the values that the message lists.",
     ),
     in_train(

@@ -8,12 +8,15 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import cv2
 import numpy as np
+import tifffile
 from PIL import Image
 
 from fuzz.mutations import INTERESTING
@@ -23,7 +26,7 @@ from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.decode.sniff import detect_format
-from streamd.limits import MIB, ROW_DEADLINE_S, WORKER_DATA_BYTES
+from streamd.limits import MAX_RAW_CHANNELS, MIB, ROW_DEADLINE_S, WORKER_DATA_BYTES
 
 _GOLDEN: Final = Path(__file__).resolve().parents[2] / "tests" / "decode" / "golden"
 _SPECS: Final = (
@@ -35,6 +38,7 @@ _SPECS: Final = (
     ImageSpec(24, 32, 1, "random_crop", exact=True),
 )
 _SEEN_LEVELS: Final = 16
+_FOUND_FORM: Final = re.compile(r"it holds (\d+) channels? of (\w+),")
 _FORMATS: Final = {  # the name of each target: Pillow's name
     "jpeg": "JPEG",
     "png": "PNG",
@@ -146,7 +150,85 @@ def _make_seed_lister(name: str) -> Callable[[], list[bytes]]:
     return lambda: list_image_seeds(name)
 
 
-TARGETS: Final = {
+_RAW_FORMS: Final = tuple((channels, dtype) for dtype in ("uint8", "uint16", "float32") for channels in (1, 2, 3, 4, 5))
+
+
+@cache
+def list_raw_seeds(name: str) -> list[bytes]:
+    """Returns small files of numbers in every depth: `png`, `tiff` or `npy`."""
+    rng = np.random.default_rng(7)
+    seeds = []
+    for channels, dtype in _RAW_FORMS:
+        numbers = (rng.random((13, 17, channels)) * 250).astype(dtype)
+        file = io.BytesIO()
+        if name == "npy":
+            np.save(file, numbers)
+            seeds.append(file.getvalue())
+        elif name == "tiff":
+            seeds.extend(_encode_raw_tiffs(numbers))
+    if name == "png":
+        deep = rng.integers(0, 65536, (13, 17)).astype(np.uint16)
+        for picture in (Image.fromarray(deep), *(_draw_picture((17, 13), mode) for mode in ("L", "LA", "RGB", "RGBA"))):
+            file = io.BytesIO()
+            picture.save(file, "PNG")
+            seeds.append(file.getvalue())
+        encoded, colours = cv2.imencode(".png", rng.integers(0, 65536, (13, 17, 4)).astype(np.uint16))
+        seeds += [colours.tobytes()] if encoded else []
+    return seeds
+
+
+def _encode_raw_tiffs(numbers: Any) -> Iterator[bytes]:
+    options: tuple[dict[str, Any], ...] = (
+        {"rowsperstrip": 4},
+        {"tile": (16, 16), "compression": "lzw", "predictor": True},
+        {"rowsperstrip": 5, "compression": "zlib", "bigtiff": True},
+        {"compression": "packbits", "byteorder": ">"},
+    )
+    for option in options:
+        file = io.BytesIO()
+        shape = {} if numbers.shape[2] == 1 else {"planarconfig": "contig"}
+        stored = numbers if shape else numbers[:, :, 0]
+        tifffile.imwrite(file, stored, photometric="minisblack", metadata=None, **shape, **option)
+        yield file.getvalue()
+
+
+@contextmanager
+def _open_raw_reader() -> Iterator[RunCase]:
+    def run_numbers(data: bytes) -> str:
+        channels, dtype = _RAW_FORMS[zlib.crc32(data) % len(_RAW_FORMS)]
+        image = ImageSpec(9, 13, channels, ("stretch", "crop", "pad")[len(data) % 3], mode="raw", dtype=dtype)
+        row = np.zeros(image.shape, dtype)
+        # The form that the file has, so that most cases get beyond its check: it is the message that says it.
+        try:
+            decode_image(data, row, image)
+        except BadImageError as error:
+            found = _FOUND_FORM.match(str(error))
+            if found is None or found[2] not in {"uint8", "uint16", "float32"} or int(found[1]) > MAX_RAW_CHANNELS:
+                raise
+            image = replace(image, channels=int(found[1]), dtype=found[2])
+            decode_image(data, np.zeros(image.shape, image.dtype), image)
+        return f"read {image.dtype} {min(image.channels, 6)}"
+
+    yield run_numbers
+
+
+_RAW_TARGETS: Final = {
+    f"raw_{name}": FuzzTarget(
+        f"raw_{name}",
+        f"numbers of {name} files, for mode raw",
+        partial(list_raw_seeds, name),
+        _open_raw_reader,
+        (BadImageError,),
+        edit_tiff if name == "tiff" else None,
+        repair_png if name == "png" else None,
+        deadline_s=ROW_DEADLINE_S,
+        data_bytes=WORKER_DATA_BYTES,
+        growth_bytes=256 * MIB,
+    )
+    for name in ("png", "tiff", "npy")
+}
+
+TARGETS: Final = _RAW_TARGETS | {
     name: FuzzTarget(
         name,
         f"images of the format {pillow_name}",

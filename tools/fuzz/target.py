@@ -48,6 +48,7 @@ TARGET_MODULES: Final[Mapping[str, str]] = {
         "fuzz.source_targets",
     ),
     **dict.fromkeys(("jpeg", "png", "gif", "bmp", "tiff", "webp", "avif", "pnm"), "fuzz.image_targets"),
+    **dict.fromkeys(("raw_png", "raw_tiff", "raw_npy"), "fuzz.image_targets"),
 }
 
 

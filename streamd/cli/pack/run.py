@@ -49,6 +49,7 @@ PackFormat = Literal["npy", "tar", "hdf5", "lmdb"]
 _SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
 PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 # A pack that was begun in another layout cannot be continued: rows of an lmdb once had no names.
+_UNPACKED_MODES: Final = frozenset({"RGBA", "index", "raw"})
 _LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
 
@@ -101,8 +102,10 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
             f"streams.{options.stream}.images: a pack of several images a sample is not in this version; pack a stream "
             "of its own with image"
         )
-    if stream is not None and stream.image.mode == "index":
-        raise ConfigError(f"streams.{options.stream}.image.mode: a pack of class numbers is not in this version")
+    if stream is not None and stream.image.mode in _UNPACKED_MODES:
+        raise ConfigError(
+            f"streams.{options.stream}.image.mode: a pack of mode {stream.image.mode} is not in this version"
+        )
     if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
             f"streams.{options.stream}.image.resize: random_crop takes a different part in every epoch, but a pack of "

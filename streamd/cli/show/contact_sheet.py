@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from streamd.client import Batch
 from streamd.core.captions import Caption, build_captions, format_batch_heading
+from streamd.core.shown_pixels import build_shown_pixels
 from streamd.decode.pil_image import build_pil_image
 from streamd.errors import MissingExtraError
 
@@ -129,7 +130,9 @@ def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image
     sheet = Image.new("RGB", (across, high), _PAPER)
     _draw_heading(sheet, head)
     for cell, caption in enumerate(captions):
-        _draw_picture(sheet, grid, grid.locate_cell(cell), batch.images[cell], caption)
+        _draw_picture(
+            sheet, grid, grid.locate_cell(cell), build_shown_pixels(batch.images[cell], batch.spec.image), caption
+        )
         _draw_caption(sheet, grid, grid.locate_cell(cell), caption, files)
     return sheet
 

@@ -28,6 +28,7 @@ from streamd.core import log
 from streamd.core.captions import Caption, build_captions, format_heading_with_count
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID
+from streamd.core.shown_pixels import build_shown_pixels
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pil_image import build_pil_image
@@ -134,7 +135,10 @@ def build_batch_view(preview: Preview) -> BatchView:
     """Builds a batch's view, with the pictures of its first rows."""
     batch = preview.first_rows
     captions = build_captions(batch, len(batch))
-    samples = [_build_sample_view(preview, batch.images[row], caption) for row, caption in enumerate(captions)]
+    samples = [
+        _build_sample_view(preview, build_shown_pixels(batch.images[row], batch.spec.image), caption)
+        for row, caption in enumerate(captions)
+    ]
     heading = format_heading_with_count(batch, preview.sample_count)
     return BatchView(batch.spec.name, batch.epoch, batch.index, preview.row_count, heading, samples)
 

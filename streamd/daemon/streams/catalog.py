@@ -215,9 +215,10 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
 
 
 def _format_images_for_id(stream: StreamConfig) -> str:
-    """Formats the places of images for the digest; empty where each sample has the one picture of its source."""
-    images = stream.listing_request.images
-    return "" if images is None else f" {dict(images)!r}"
+    """Formats the places of images, and what arrays hold in mode raw; empty for the one picture of the source."""
+    request = stream.listing_request
+    places = "" if request.images is None else f" {dict(request.images)!r}"
+    return places if request.raw is None else f"{places} {request.raw!r}"
 
 
 def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
@@ -365,9 +366,9 @@ def _check_array_images(stream: StreamConfig, shape: tuple[int, int, int]) -> tu
             f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
             "stored, and resize in the trainer's model, or save them resized"
         )
-    if wanted.channels != channels:
+    if wanted.channel_count != channels:
         raise ConfigError(
-            f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, but the images in the "
+            f"{key}.mode: {wanted.mode} has {format_count(wanted.channel_count, 'channel')}, but the images in the "
             f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return height, width

@@ -20,9 +20,9 @@ from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     ImageShape,
     PixelRange,
-    can_copy_unconverted,
     format_range_warning,
     inspect_image_array,
+    is_plain_array,
 )
 from streamd.dataset.files import table
 from streamd.dataset.labels import cells, columns, npy_columns
@@ -35,7 +35,7 @@ from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, S
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.paths.patterns import MatchedFiles, NpyHeader
-from streamd.dataset.sources import LabelSource
+from streamd.dataset.sources import LabelSource, RawNumbers
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -47,14 +47,17 @@ def scan_npy(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     group_column: str | None = None,
+    *,
+    raw: RawNumbers | None = None,
 ) -> ScannedSamples:
     """Lists the rows of arrays.
 
-    `group_column` is the column of the table by which the stream is split. Raises ConfigError.
+    `group_column` is the column of the table by which the stream is split. With `raw` numbers are served as they are
+    stored. Raises ConfigError.
     """
     key = f"streams.{stream}.source.path"
     files = patterns.find_files(source.path, key, [file for label in labels.values() if (file := label.file)], progress)
-    arrays = _build_array_files(files, source.range, key)
+    arrays = _build_array_files(files, source.range, key, raw)
     progress(arrays.starts[-1])
     beside = read_label_table(stream, source, labels, group_column, arrays.starts[-1])
     values, specs, fixed = convert_labels(labels, beside.columns)
@@ -64,10 +67,12 @@ def scan_npy(
     )
 
 
-def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str) -> ArrayFiles:
+def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str, raw: RawNumbers | None) -> ArrayFiles:
     """Describes the arrays in the files. Raises ConfigError unless all of them hold images of one kind."""
     headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
-    kinds = [_read_image_format(header, files.file_path(number), bounds, key) for number, header in enumerate(headers)]
+    kinds = [
+        _read_image_format(header, files.file_path(number), bounds, key, raw) for number, header in enumerate(headers)
+    ]
     other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
         raise ConfigError(
@@ -80,15 +85,17 @@ def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str)
     starts = accumulate((header.shape[0] for header in headers), initial=0)
     shape, stored = kinds[0]
     offsets = tuple(header.offset for header in headers)
-    return ArrayFiles(shape, tuple(starts), offsets, None if can_copy_unconverted(stored) else stored)
+    return ArrayFiles(shape, tuple(starts), offsets, None if is_plain_array(stored) else stored)
 
 
 def _read_image_format(
-    header: NpyHeader, path: Path, bounds: PixelRange | None, key: str
+    header: NpyHeader, path: Path, bounds: PixelRange | None, key: str, raw: RawNumbers | None
 ) -> tuple[ImageShape, StorageFormat]:
     """Returns the shape and the format of an array's images. Raises ConfigError when it holds none."""
     what, stored = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
-    return inspect_image_array(what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path))
+    return inspect_image_array(
+        what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path), raw
+    )
 
 
 def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:

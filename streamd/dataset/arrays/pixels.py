@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamd.core.text import format_count
 from streamd.dataset.manifest.types import StorageFormat
+from streamd.dataset.sources import RawNumbers
 from streamd.errors import ConfigError
 
 PixelRange = tuple[float, float]
@@ -24,6 +25,7 @@ INSPECTED_IMAGES: Final = 64  # images whose numbers a message shows
 _OUTLIER_FRACTION: Final = 0.1  # of all numbers; clipped outliers are expected to be fewer
 _CHANNELS: Final = (1, 3)
 _GREY, _COLOUR = 3, 4  # dimensions
+_RAW_DTYPES: Final = frozenset({"uint8", "uint16", "float32"})
 _NUMBER_KINDS: Final = "biuf"  # of dtypes
 _USUAL_RANGES: Final[tuple[PixelRange, ...]] = ((0, 1), (-1, 1), (0, 255), (0, 65535))
 
@@ -34,11 +36,13 @@ def inspect_image_array(
     dtype: np.dtype[Any],
     stored: StorageFormat,
     read_first: Callable[[], npt.NDArray[Any]],
+    raw: RawNumbers | None = None,
 ) -> tuple[ImageShape, StorageFormat]:
     """Returns the shape of an array's images as they are served, and their format: `stored`, completed from the array.
 
-    `what` names the array in messages, with its key. `read_first` reads its first INSPECTED_IMAGES images. Raises
-    ConfigError for an array that holds no images, or holds numbers that need a range and have none.
+    `what` names the array in messages, with its key. `read_first` reads its first INSPECTED_IMAGES images. With `raw`
+    the numbers are served as they are stored. Raises ConfigError for an array that holds no images, or other numbers
+    than `raw` says, or numbers that need a range and have none.
     """
     fact = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
@@ -47,8 +51,10 @@ def inspect_image_array(
         )
     if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{fact}; pixels are numbers: save them as uint8, 0-255")
-    served, channels_first = _interpret_image_shape(fact, shape)
-    if dtype != np.uint8 and stored.range is None:
+    served, channels_first = _interpret_image_shape(fact, shape, _CHANNELS if raw is None else (raw.channels,))
+    if raw is not None:
+        _check_raw_dtype(fact, dtype, raw)
+    elif dtype != np.uint8 and stored.range is None:
         raise ConfigError(f"{fact}; {_suggest_range(read_first())}")
     return served, StorageFormat(stored.store, stored.place, dtype.str, stored.range, channels_first)
 
@@ -72,7 +78,12 @@ def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | N
 
 def can_copy_unconverted(stored: StorageFormat) -> bool:
     """Returns whether rows are stored exactly as they are served."""
-    return not stored.channels_first and stored.range is None
+    return not stored.channels_first and stored.range is None and np.dtype(stored.dtype).isnative
+
+
+def is_plain_array(stored: StorageFormat) -> bool:
+    """Returns whether rows are uint8 and stored exactly as they are served, so that nothing need be said of them."""
+    return can_copy_unconverted(stored) and np.dtype(stored.dtype) == np.uint8
 
 
 def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
@@ -84,7 +95,16 @@ def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     return dtype.kind in _NUMBER_KINDS
 
 
-def _interpret_image_shape(fact: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
+def _check_raw_dtype(fact: str, dtype: np.dtype[Any], raw: RawNumbers) -> None:
+    found = dtype.newbyteorder("=").name
+    if found != raw.dtype:
+        remedy = f"write dtype: {found}" if found in _RAW_DTYPES else f"save it as {raw.dtype}"
+        raise ConfigError(f"{fact}, but image has dtype: {raw.dtype}; {remedy}")
+
+
+def _interpret_image_shape(
+    fact: str, shape: Sequence[int], channels: Sequence[int] = _CHANNELS
+) -> tuple[ImageShape, bool]:
     """Returns (height, width, channels), and whether the channels come first. Where both fit, they come last.
 
     Raises ConfigError, which begins with `fact`, for a shape that images cannot have.
@@ -96,11 +116,16 @@ def _interpret_image_shape(fact: str, shape: Sequence[int]) -> tuple[ImageShape,
             "width) or (n, height, width), with at least one image"
         )
     first, second, last = shape[1:] if len(shape) == _COLOUR else (*shape[1:], 1)
-    if last in _CHANNELS:
+    if last in channels:
         return (first, second, last), False
-    if first in _CHANNELS:
+    if first in channels:
         return (second, last, first), True
-    raise ConfigError(f"{fact}; images have 1 channel or 3: leave the other channels out, as in array[..., :3]")
+    if channels is not _CHANNELS:
+        raise ConfigError(f"{fact}, but image has channels: {channels[0]}; write the number that the array has")
+    raise ConfigError(
+        f"{fact}; images have 1 channel or 3: leave the other channels out, as in array[..., :3], or serve all with "
+        "mode: raw and channels"
+    )
 
 
 def _suggest_range(few: npt.NDArray[Any]) -> str:

@@ -6,7 +6,7 @@ and decodes what it does not hold.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamd.core.sampler import Ids
 
 Mask = npt.NDArray[np.bool_]
-Pixels = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[Any]  # uint8; in mode raw also uint16 and float32
 
 
 class SampleStore(Protocol):
@@ -31,7 +31,7 @@ class SampleStore(Protocol):
         """Requests samples that will be gathered soon, where they are not in memory. Waits for no disk."""
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies samples into `images`, (n, H, W, C) uint8, C-contiguous. Returns which of `ids` were copied, (n,).
+        """Copies samples into `images`, (n, H, W, C), C-contiguous. Returns which of `ids` were copied, (n,).
 
         The rows of the other samples may hold anything afterwards. It is called once a task, so implementations avoid
         Python code for each row where they can.

@@ -1,4 +1,6 @@
-"""Converts stored rows of any dtype and channel order to pixels as they are served: uint8, (height, width, channels).
+"""Converts stored rows of any dtype and channel order to rows as they are served: (height, width, channels).
+
+Pixels are served as uint8. In mode raw numbers keep their dtype, and only byte order and channel order may change.
 
 Numbers are clipped to the range, scaled to 0-255 and rounded, half to even. The arithmetic is in float32, or in float64
 for dtypes that do not fit in float32, one operation after the other, so that every machine gets the same pixels. A row
@@ -94,9 +96,9 @@ class PixelConverter:
         return True
 
     def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
-        # The values are whole and within 0-255 by now, so both branches convert them exactly. A single channel has the
-        # same bytes in either order.
+        # Levels are whole and within 0-255 by now, and other numbers keep their type, so both branches convert exactly.
+        # A single channel has the same bytes in either order.
         if self.stored.channels_first and len(row) > 1:
-            cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
+            cv2.merge(list(row.astype(pixels.dtype, copy=False)), pixels)  # NumPy takes four times as long
         else:
             pixels[...] = row.reshape(pixels.shape)

@@ -50,11 +50,11 @@ class DecodedCache:
     publishes.
     """
 
-    def __init__(self, file: CacheFile, manifest: Manifest, image_shape: ImageShape) -> None:
+    def __init__(self, file: CacheFile, manifest: Manifest, image_shape: ImageShape, dtype: str = "uint8") -> None:
         self._file = file
         self._manifest = manifest
         self._records = file.map_row_records()
-        self._rows: Pixels = file.map_rows().reshape(file.rows, *image_shape)
+        self._rows: Pixels = file.map_rows().view(dtype).reshape(file.rows, *image_shape)
         self._states = np.zeros(file.layout.samples, np.uint8)
         self._prefetcher = RowPrefetcher(file.layout.row_bytes)
         self._writable_rows = file.writable_rows
@@ -70,7 +70,7 @@ class DecodedCache:
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
         """Opens the cache of a stream. Raises UnfitCacheError with the reason why the stream has none."""
         file = CacheFile.open(place, CacheLayout.from_stream_spec(spec, pixel_id))
-        return DecodedCache(file, manifest, spec.image_shape)
+        return DecodedCache(file, manifest, spec.image_shape, spec.image.dtype)
 
     # --- what is there
 

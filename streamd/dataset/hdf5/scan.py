@@ -25,6 +25,7 @@ from streamd.dataset.arrays.pixels import (
     can_hold_images,
     format_range_warning,
     inspect_image_array,
+    is_plain_array,
 )
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
@@ -43,7 +44,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.sources import LabelSource
+from streamd.dataset.sources import LabelSource, RawNumbers
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 
@@ -56,9 +57,14 @@ LocatedImages = tuple[ArrayFiles, dict[str, Int64s]]
 
 
 def scan_hdf5(
-    stream: str, source: Hdf5Source, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
+    stream: str,
+    source: Hdf5Source,
+    labels: Mapping[str, LabelSource],
+    progress: Callable[[int], None],
+    *,
+    raw: RawNumbers | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
+    """Lists the rows of an array in an HDF5 file; with `raw` as they are stored. Raises ConfigError."""
     key = f"streams.{stream}.source"
     with translate_read_errors(source.path, f"{key}.path"):
         path = source.path.resolve(strict=True)  # links in the user's own path may lead anywhere
@@ -71,7 +77,7 @@ def scan_hdf5(
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
         images = hdf5array.find_array(file, source.images, path, f"{key}.images")
-        where, extra = _locate_image_rows(images, source.range, f"{key}.images")
+        where, extra = _locate_image_rows(images, source.range, f"{key}.images", raw)
         count = where.starts[-1]
         progress(count)
         found = {
@@ -162,10 +168,12 @@ def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
     return npy_columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
 
 
-def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, key: str) -> LocatedImages:
+def _locate_image_rows(
+    images: Hdf5Array, bounds: tuple[float, float] | None, key: str, raw: RawNumbers | None
+) -> LocatedImages:
     """Returns what the images are, and the extra columns that say where they lie."""
     what = f"{key}: {images.display_name}"
-    shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
+    shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what, raw)
     if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
         _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
@@ -181,18 +189,21 @@ def _locate_image_rows(images: Hdf5Array, bounds: tuple[float, float] | None, ke
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it again")
     # In this form the rows lie as in an .npy file, and `NpyStore` gathers them with one NumPy call.
     if images.dataset.chunks is None and can_copy_unconverted(stored):
-        return ArrayFiles(shape, where.starts, (int(offsets[0]),)), {}
+        plain = None if is_plain_array(stored) else replace(stored, store="npy")
+        return ArrayFiles(shape, where.starts, (int(offsets[0]),), plain), {}
     return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**columns, CHUNK_OFFSETS: offsets}
 
 
-def _read_image_format(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
+def _read_image_format(
+    images: Hdf5Array, asked: StorageFormat, what: str, raw: RawNumbers | None
+) -> tuple[ImageShape, StorageFormat]:
     """Calls `inspect_image_array`; where the array cannot hold images, its error names the other arrays of the file."""
     try:
         return inspect_image_array(
-            what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES)
+            what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES), raw
         )
     except ConfigError as error:
-        if can_hold_images(images.shape, images.dtype):
+        if raw is not None or can_hold_images(images.shape, images.dtype):
             raise
         raise ConfigError(f"{error}; {images.other_arrays_text}") from error
 

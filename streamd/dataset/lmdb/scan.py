@@ -58,7 +58,7 @@ from streamd.dataset.manifest.types import (
     build_row_name,
 )
 from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, stat_files, translate_read_errors
-from streamd.dataset.sources import LabelSource
+from streamd.dataset.sources import LabelSource, RawNumbers
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -74,9 +74,14 @@ _MAPS: Final = Path("/proc/self/maps")
 
 
 def scan_lmdb(
-    stream: str, source: LmdbSource, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
+    stream: str,
+    source: LmdbSource,
+    labels: Mapping[str, LabelSource],
+    progress: Callable[[int], None],
+    *,
+    raw: RawNumbers | None = None,
 ) -> ScannedSamples:
-    """Lists the samples of an LMDB file. Raises ConfigError."""
+    """Lists the samples of an LMDB file; with `raw` images are served as they are stored. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
     path = _find_data_file(source.path, key)
     files = [os.fsencode(path.name)]
@@ -84,7 +89,7 @@ def scan_lmdb(
     asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
-        listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
+        listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys, raw)
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
@@ -141,10 +146,13 @@ class _ArrayCollector:
 class _LmdbListing:
     """Lists a file in one pass. `keys` maps the name of each label's array to the configuration key that needs it."""
 
-    def __init__(self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str]) -> None:
+    def __init__(
+        self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str], raw: RawNumbers | None
+    ) -> None:
         self._file = file
         self._image_name = source.images
         self._range = source.range
+        self._raw = raw
         self._images_key = images_key
         self._keys = dict(keys)
         self._name_array = source.names
@@ -252,7 +260,7 @@ class _LmdbListing:
         what = f"{self._images_key}: {self._image_name!r} of {format_path(self._file.path)}"
         stored = StorageFormat("lmdb", self._image_name, range=self._range)
         shape, stored = inspect_image_array(
-            what, (count, *image.shape), image.dtype, stored, lambda: self._read_images_to_inspect(template)
+            what, (count, *image.shape), image.dtype, stored, lambda: self._read_images_to_inspect(template), self._raw
         )
         return ArrayFiles(shape, (0, count), (0,), stored)
 

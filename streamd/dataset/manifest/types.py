@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -36,7 +36,8 @@ class StorageFormat:
     """How images lie in a store that is no plain array of uint8.
 
     `store` names the store that reads them, usually as the kind of the source. `place` is their name in the file.
-    `dtype` is NumPy's name of their dtype. `range` has the two numbers that become 0 and 255; it may be None for uint8.
+    `dtype` is NumPy's name of their dtype. `range` has the two numbers that become 0 and 255; where it is None, numbers
+    are served as they are stored.
     `channels_first` means that a row is (channels, height, width). The store may keep further columns in the manifest,
     which only it understands.
     """
@@ -64,8 +65,16 @@ class ArrayFiles:
     stored: StorageFormat | None = None
 
     @property
+    def served_dtype(self) -> np.dtype[Any]:
+        """The dtype in which rows are served: uint8, or that of numbers that are served as they are stored."""
+        if self.stored is None or self.stored.range is not None:
+            return np.dtype(np.uint8)
+        return np.dtype(self.stored.dtype).newbyteorder("=")
+
+    @property
     def row_bytes(self) -> int:
-        return prod(self.shape)
+        """The bytes of a row as it is served."""
+        return prod(self.shape) * self.served_dtype.itemsize
 
     def locate_row(self, row: int) -> tuple[int, int]:
         """Returns the file that holds a row, and the row's number in it."""

@@ -111,12 +111,13 @@ def _load_adapter_type() -> type[StreamAdapter]:
     return StreamAdapter
 
 
-def normalization(spec: StreamSpec) -> Any:
-    """Returns a standard Keras layer that applies the stream's `normalize`: uint8 (B, H, W, C) in, float out.
+def normalization(spec: StreamSpec, image: str | None = None) -> Any:
+    """Returns a standard Keras layer that applies the stream's `normalize`: (B, H, W, C) of any dtype in, float out.
 
-    `none` only converts to float. As part of the model the layer is saved with it, so inference uses the same numbers.
+    image: which of several images of a sample; default: the first. `none` only converts to float. As part of the
+    model the layer is saved with it, so inference uses the same numbers.
     """
-    layers, numbers = load_keras().layers, compute_pixel_scaling(spec)
+    layers, numbers = load_keras().layers, compute_pixel_scaling(spec, image)
     if numbers.even:
         mean, std = numbers.mean[0], numbers.std[0]
         return layers.Rescaling(1 / std, offset=0.0 - mean / std)

@@ -77,16 +77,19 @@ def _check_samples_unweighted(spec: StreamSpec) -> None:
         )
 
 
-def normalization(spec: StreamSpec) -> Any:
-    """Returns a module that applies the stream's `normalize`: uint8 (B, C, H, W) in, float32 out.
+def normalization(spec: StreamSpec, image: str | None = None) -> Any:
+    """Returns a module that applies the stream's `normalize`: (B, C, H, W) of uint8, uint16 or float32 in, float32 out.
+
+    image: which of several images of a sample; default: the first.
 
     Mean and std are buffers of the model and are saved in its state_dict, so inference uses the same numbers. Raises
-    ConfigError for a `normalize` that this version does not know, MissingExtraError.
+    ConfigError for a `normalize` that this version does not know and for an image that the stream does not have,
+    MissingExtraError.
     """
     import_library("torch", "torch", "normalization with torch")
     from streamd.frameworks.torch.layer import Normalization  # noqa: PLC0415 - imports torch
 
-    return Normalization(compute_pixel_scaling(spec))
+    return Normalization(compute_pixel_scaling(spec, image))
 
 
 def tensor(array: Array) -> Any:

@@ -21,7 +21,7 @@ class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not inst
         self.register_buffer("std", torch.tensor(numbers.std, dtype=torch.float32).reshape(-1, 1, 1))
 
     def forward(self, images: Any) -> Any:
-        """Normalizes uint8 images (..., C, H, W) to float32, or to the type that the buffers were cast to.
+        """Normalizes images (..., C, H, W) to float32, or to the type that the buffers were cast to.
 
         Raises ValueError for another number of channels.
         """
@@ -31,4 +31,6 @@ class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not inst
                 f"the images have the shape {tuple(images.shape)}, but (batch, {channels}, height, width) is needed: "
                 "images.permute(0, 3, 1, 2) puts the channels of a batch first"
             )
+        if images.dtype == torch.uint16:  # torch has no arithmetic of its own for them
+            images = images.to(torch.float32)
         return (images - self.mean) / self.std

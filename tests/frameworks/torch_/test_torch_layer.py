@@ -31,7 +31,7 @@ class Module:
 
 @pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32)
+    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32, uint16="uint16")
     monkeypatch.setitem(sys.modules, "torch", torch)
     yield
     sys.modules.pop(LAYER, None)  # it was made with the stand-in

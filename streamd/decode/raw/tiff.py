@@ -1,0 +1,185 @@
+"""The numbers of a TIFF: tifffile reads its directories, and `tiff_segments` its strips and tiles.
+
+The full-size pages of a file make up one picture: their channels follow each other. Reduced copies of it, as a GeoTIFF
+has, and masks are left out. Dialects that do not say what their numbers are, or keep them in another form, are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from streamd.core.text import format_count
+from streamd.decode.exif import UPRIGHT
+from streamd.decode.raw.picture import RawForm, RawPicture, check_raw_form
+from streamd.decode.raw.tiff_segments import ImageLayout, read_segments
+from streamd.decode.resize import BadImageError
+from streamd.errors import MissingExtraError
+from streamd.limits import MAX_TIFF_PAGES
+
+_SUBFILE_TYPE: Final = 254
+_WIDTH: Final = 256
+_LENGTH: Final = 257
+_BITS: Final = 258
+_COMPRESSION: Final = 259
+_PHOTOMETRIC: Final = 262
+_FILL_ORDER: Final = 266
+_STRIP_OFFSETS: Final = 273
+_ORIENTATION: Final = 274
+_SAMPLES: Final = 277
+_ROWS_PER_STRIP: Final = 278
+_STRIP_BYTES: Final = 279
+_PLANES: Final = 284
+_PREDICTOR: Final = 317
+_TILE_WIDTH: Final = 322
+_TILE_LENGTH: Final = 323
+_TILE_OFFSETS: Final = 324
+_TILE_BYTES: Final = 325
+_SAMPLE_FORMAT: Final = 339
+
+_REDUCED_OR_MASK: Final = 1 | 4
+_LEVELS: Final = frozenset({0, 1, 2, 5})  # photometric: white or black is 0, RGB, CMYK: plain levels, kept as they are
+_PALETTE: Final = 3
+_SEPARATE_PLANES: Final = 2
+_REVERSED_BITS: Final = 2
+_KINDS: Final = {1: "u", 2: "i", 3: "f"}
+_NO_LIMIT: Final = 1 << 32
+# What tifffile raises for a damaged directory, besides its own error, which is a ValueError.
+_FAULTS: Final = (OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, struct.error)
+_FAULTS_OF_CODE: Final = (AssertionError, RuntimeError, NotImplementedError)
+
+Tags = Any  # tifffile's tags of a page
+
+
+def read_raw_tiff(data: bytes, form: RawForm) -> RawPicture:
+    """Returns the numbers of a TIFF or BigTIFF, those of its full-size pages one behind the other.
+
+    Raises BadImageError, and MissingExtraError without tifffile and imagecodecs.
+    """
+    tifffile = _import_tifffile()
+    # The flags keep tifffile from following the private tables of some microscopes.
+    flags = {"is_lsm": False, "is_scanimage": False, "is_ndpi": False}
+    with _translate_directory_errors(), tifffile.TiffFile(BytesIO(data), _multifile=False, **flags) as file:
+        layouts, orientation = _list_layouts(file)
+    first = layouts[0]
+    other = next((each for each in layouts if (each.height, each.width) != (first.height, first.width)), None)
+    if other is not None or len({each.dtype for each in layouts}) > 1:
+        raise BadImageError(
+            f"a TIFF of {len(layouts)} pages that differ in size or type: keep those of one picture in one file"
+        )
+    channels = sum(each.samples for each in layouts)
+    check_raw_form(form, first.height, first.width, channels, first.dtype)
+    numbers = np.empty((first.height, first.width, channels), first.dtype.newbyteorder("="))
+    start = 0
+    for layout in layouts:
+        read_segments(data, layout, numbers[:, :, start : start + layout.samples])
+        start += layout.samples
+    return RawPicture(numbers, orientation)
+
+
+def _import_tifffile() -> ModuleType:
+    try:
+        import tifffile  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "tifffile", "tiff", "reading TIFF in mode raw") from error
+    # It logs the contents of hostile files; what concerns their numbers is refused here.
+    logging.getLogger("tifffile").disabled = True
+    return tifffile
+
+
+@contextmanager
+def _translate_directory_errors() -> Iterator[None]:
+    try:
+        yield
+    except (*_FAULTS, *_FAULTS_OF_CODE) as error:
+        raise BadImageError(f"a damaged TIFF: its directory cannot be read ({type(error).__name__})") from error
+
+
+def _list_layouts(file: Any) -> tuple[list[ImageLayout], int]:
+    """Returns the layout of each full-size page, and the orientation of the first."""
+    layouts: list[ImageLayout] = []
+    orientation = UPRIGHT
+    for number in range(MAX_TIFF_PAGES + 1):
+        try:
+            tags = file.pages[number].tags
+        except IndexError:
+            break
+        if number == MAX_TIFF_PAGES:
+            raise BadImageError(f"a TIFF of more than {MAX_TIFF_PAGES} pages: keep each picture in a file of its own")
+        if _read_number(tags, _SUBFILE_TYPE, 0) & _REDUCED_OR_MASK:
+            continue
+        if not layouts:
+            orientation = _read_number(tags, _ORIENTATION, UPRIGHT)
+        layouts.append(_read_layout(tags, file.byteorder))
+    if not layouts:
+        raise BadImageError("a TIFF without a page of full size: write it again")
+    return layouts, orientation if orientation in range(1, 9) else UPRIGHT
+
+
+def _read_layout(tags: Tags, byte_order: str) -> ImageLayout:
+    """Returns how a page stores its numbers. Raises BadImageError for a dialect whose numbers are not plain."""
+    _check_dialect(tags)
+    height, width = _read_number(tags, _LENGTH, 0), _read_number(tags, _WIDTH, 0)
+    is_tiled = _TILE_OFFSETS in tags
+    offsets = _read_numbers(tags, _TILE_OFFSETS if is_tiled else _STRIP_OFFSETS)
+    counts = _read_numbers(tags, _TILE_BYTES if is_tiled else _STRIP_BYTES)
+    rows = min(_read_number(tags, _ROWS_PER_STRIP, _NO_LIMIT), height)
+    segment = (_read_number(tags, _TILE_LENGTH, 0), _read_number(tags, _TILE_WIDTH, 0)) if is_tiled else (rows, width)
+    return ImageLayout(
+        height,
+        width,
+        _read_number(tags, _SAMPLES, 1),
+        _read_dtype(tags, byte_order),
+        segment=segment,
+        is_tiled=is_tiled,
+        is_planar=_read_number(tags, _PLANES, 1) == _SEPARATE_PLANES,
+        compression=_read_number(tags, _COMPRESSION, 1),
+        predictor=_read_number(tags, _PREDICTOR, 1),
+        offsets=offsets,
+        counts=counts,
+    )
+
+
+def _check_dialect(tags: Tags) -> None:
+    photometric = _read_number(tags, _PHOTOMETRIC, 1)
+    if photometric == _PALETTE:
+        raise BadImageError("a TIFF with a palette, whose numbers are no levels: use mode: index, or save it as RGB")
+    if photometric not in _LEVELS:
+        raise BadImageError(f"a TIFF with colours of kind {photometric}: save it as grey levels or RGB")
+    if _read_number(tags, _FILL_ORDER, 1) == _REVERSED_BITS:
+        raise BadImageError("a TIFF whose bytes have their bits in reverse order: save it again")
+
+
+def _read_dtype(tags: Tags, byte_order: str) -> np.dtype[Any]:
+    """Returns the type of a page's numbers, in the byte order of the file."""
+    bits, formats = set(_read_numbers(tags, _BITS) or (1,)), set(_read_numbers(tags, _SAMPLE_FORMAT) or (1,))
+    if len(bits) > 1 or len(formats) > 1:
+        raise BadImageError("a TIFF whose channels differ in depth: save them with equal depth")
+    (depth,), (kind,) = bits, formats
+    known = _KINDS.get(kind)
+    if known is None or depth not in {8, 16, 32, 64} or (known == "f" and depth == 8):  # noqa: PLR2004 - whole bytes
+        raise BadImageError(
+            f"a TIFF of {format_count(depth, 'bit')} per channel, format {kind}: save it as uint8, uint16 or float32"
+        )
+    return np.dtype(f"{byte_order}{known}{depth // 8}")
+
+
+def _read_number(tags: Tags, code: int, default: int) -> int:
+    values = _read_numbers(tags, code)
+    return values[0] if values else default
+
+
+def _read_numbers(tags: Tags, code: int) -> tuple[int, ...]:
+    """Returns the whole numbers of a tag, empty if the page has none. Raises BadImageError for other values."""
+    value = tags.valueof(code)
+    values = () if value is None else value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(each, int) and each >= 0 for each in values):
+        raise BadImageError(f"a damaged TIFF: its tag {code} is no number")
+    return tuple(map(int, values))
