@@ -17,7 +17,7 @@ from support.daemon_process import write_images
 from support.example_daemons import EXAMPLES, serving
 
 from streamd.config.load import load_config
-from streamd.config.schema import list_unserved_settings
+from streamd.config.unserved import list_unserved_settings
 
 FOLDER: Final = EXAMPLES / "tutorials"
 MOST_LINES: Final = 3

@@ -53,6 +53,8 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/dataset/arrays/npy_store.py": "tests/dataset/test_dataset_store_contract.py",
     "streamd/decode/raw/picture.py": "tests/decode/raw/test_raw_tiff.py",
     "streamd/decode/raw/tiff_segments.py": "tests/decode/raw/test_raw_tiff.py",
+    "streamd/config/unserved.py": "tests/config/test_config_schema.py",
+    "streamd/dataset/manifest/header.py": "tests/dataset/manifest/test_manifest.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
     "streamd/ipc/lifeline.py": "tests/ipc/test_ipc_fd_passing.py",
     "streamd/gate/authenticator.py": "tests/gate/test_gate_network_gate.py",

@@ -79,8 +79,7 @@ class Stream:
         self._split = split
         self._served_spec = split.served_spec
         self._patience_s = patience_s
-        self._reporter = reporter
-        self._find_names = find_names
+        self._reporter, self._find_names = reporter, find_names
         self._subscription = subscription
         self._pid = os.getpid()
         self._subscription = replace(subscription, pid=self._pid, batch_size=self.spec.batch_size, steps=len(self))

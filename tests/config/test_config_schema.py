@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from streamd.config.load import load_config
-from streamd.config.schema import Config, StreamConfig, list_unserved_settings
+from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import MeanStd
+from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule

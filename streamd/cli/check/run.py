@@ -20,7 +20,8 @@ from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
-from streamd.config.schema import Config, list_unserved_settings
+from streamd.config.schema import Config
+from streamd.config.unserved import list_unserved_settings
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import find_expected_identities, open_streams, write_sample_manifests

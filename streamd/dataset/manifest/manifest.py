@@ -16,15 +16,11 @@ opened, so that takes as long for a billion samples as for ten.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import struct
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
-from math import prod
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -34,72 +30,35 @@ import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
+from streamd.dataset.manifest.header import (
+    DISPLAY_PREFIX,
+    LABEL_PREFIX,
+    ColumnExtent,
+    ManifestHeader,
+    WritableColumn,
+    align_offset,
+    build_unusable_error,
+    compute_extents,
+    encode_header,
+    read_manifest_header,
+)
 from streamd.dataset.manifest.image_files import (
     ListedImage,
     build_image_columns,
     digest_image_files,
     encode_image_roots,
-    list_image_columns,
 )
 from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
-    ArrayFiles,
     Int64s,
     LabelValues,
     ListedValues,
     ScannedSamples,
-    ShardFiles,
     build_row_name,
 )
 from streamd.errors import ConfigError
-from streamd.limits import TENSOR_ALIGN_BYTES
 
-_MAGIC: Final = b"streamdM"
-_VERSION: Final = 2
-_READABLE_VERSIONS: Final = (1, 2)
 _NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; ten million names at once would take a gigabyte
-_DISPLAY_PREFIX: Final = "display."
-_LABEL_PREFIX: Final = "label."
-_PREFIX: Final = struct.Struct("<8sII32s")
-_INTEGER_DTYPES: Final = re.compile(r"[<|][iu][1248]")
-_DTYPES: Final = {  # of the columns of labels, by NumPy's names, little-endian
-    "category": _INTEGER_DTYPES,
-    "int": _INTEGER_DTYPES,
-    "float": re.compile(r"<f[48]"),
-    "string": re.compile(r"\|S[1-9]\d{0,8}"),
-    "tags": re.compile(r"\|u1"),
-}
-
-WritableColumn = ColumnArray | TextColumn
-
-
-@dataclass(frozen=True, slots=True)
-class _ColumnExtent:
-    """Where a column lies. `offset` is in bytes from the first column."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def end_offset(self) -> int:
-        return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class _ManifestHeader:
-    root: bytes
-    samples: int
-    content_id: str
-    config_id: str
-    labels: dict[str, LabelSpec]
-    columns: dict[str, _ColumnExtent]
-    arrays: ArrayFiles | None = None
-    shards: ShardFiles | None = None
-    images: dict[str, bytes | None] = field(default_factory=dict)
-
-
-_header_decoder: Final = msgspec.json.Decoder(_ManifestHeader)
 
 
 def compute_content_id(scanned: ScannedSamples) -> str:
@@ -162,16 +121,16 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
-        columns |= {f"{_DISPLAY_PREFIX}{name}": column for name, column in names.items()}
+        columns |= {f"{DISPLAY_PREFIX}{name}": column for name, column in names.items()}
     columns |= build_image_columns(scanned.images)
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
-    header = _ManifestHeader(
+    header = ManifestHeader(
         root=os.fsencode(scanned.root),
         samples=scanned.samples,
         content_id=compute_content_id(scanned),
         config_id=config_id,
         labels=scanned.specs,
-        columns=_compute_extents(columns),
+        columns=compute_extents(columns),
         arrays=scanned.arrays,
         shards=scanned.shards,
         images=encode_image_roots(scanned.images),
@@ -190,11 +149,11 @@ def write_manifest_copy(path: Path, listed: Manifest, *, root: Path, mtimes_ns: 
     else:
         shards = replace(shards, mtimes_ns=tuple(mtimes_ns.tolist()))
     facts = os.fsencode(root), listed.samples, listed.content_id, config_id, dict(listed.labels)
-    header = _ManifestHeader(*facts, _compute_extents(columns), listed.arrays, shards)
+    header = ManifestHeader(*facts, compute_extents(columns), listed.arrays, shards)
     _write_file(path, header, columns.values())
 
 
-def _write_file(path: Path, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
+def _write_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     try:
         _replace_file(path, header, columns)
     except OSError as error:
@@ -212,20 +171,7 @@ def _to_little_endian(values: ColumnArray) -> ColumnArray:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def _compute_extents(columns: Mapping[str, WritableColumn]) -> dict[str, _ColumnExtent]:
-    places: dict[str, _ColumnExtent] = {}
-    offset = 0
-    for name, column in columns.items():
-        places[name] = _ColumnExtent(column.dtype.str, column.shape, offset)
-        offset = _align_offset(places[name].end_offset)
-    return places
-
-
-def _align_offset(offset: int) -> int:
-    return -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES
-
-
-def _replace_file(path: Path, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
+def _replace_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(number, "wb") as file:
@@ -250,18 +196,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_header_and_columns(file: BinaryIO, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
-    encoded = msgspec.json.encode(header)
-    file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _compute_header_checksum(encoded)))
-    file.write(encoded)
-    # Each column begins at a multiple of 64 in the file. So does the first one, from which `_compute_extents` counts.
+def _write_header_and_columns(file: BinaryIO, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
+    file.write(encode_header(header))
+    # Each column begins at a multiple of 64 in the file. So does the first one, from which `compute_extents` counts.
     for column in columns:
-        file.write(bytes(_align_offset(file.tell()) - file.tell()))
+        file.write(bytes(align_offset(file.tell()) - file.tell()))
         file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
-
-
-def _compute_header_checksum(header: bytes) -> bytes:
-    return hashlib.blake2b(header, digest_size=32).digest()
 
 
 class Manifest:
@@ -274,7 +214,7 @@ class Manifest:
     None. `images` has the files of further images by name.
     """
 
-    def __init__(self, path: Path, header: _ManifestHeader, data: ColumnArray) -> None:
+    def __init__(self, path: Path, header: ManifestHeader, data: ColumnArray) -> None:
         self.path = path
         self.samples = header.samples
         self.root = Path(os.fsdecode(header.root))
@@ -287,9 +227,9 @@ class Manifest:
         self._columns = {name: _view_column(data, place) for name, place in header.columns.items()}
         self._names: FileNames | None = FileNames(self._columns)
         shown = {
-            name.removeprefix(_DISPLAY_PREFIX): column
+            name.removeprefix(DISPLAY_PREFIX): column
             for name, column in self._columns.items()
-            if name.startswith(_DISPLAY_PREFIX)
+            if name.startswith(DISPLAY_PREFIX)
         }
         self._display_names = FileNames(shown) if shown else None
         self.images = {name: ListedImage(name, root, self._columns) for name, root in header.images.items()}
@@ -305,8 +245,8 @@ class Manifest:
         except OSError as error:
             raise ConfigError(f"cannot read the manifest {str(path)!r}: {error.strerror or error}") from error
         except ValueError as error:  # an empty file, which cannot be mapped
-            raise _unusable_error(path, "it is empty") from error
-        header, start = _read_manifest_header(path, file)
+            raise build_unusable_error(path, "it is empty") from error
+        header, start = read_manifest_header(path, file)
         return Manifest(path, header, file[start:])
 
     @property
@@ -357,18 +297,18 @@ class Manifest:
 
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
-        return self._widen_label_values(name, self._mapped_column(f"{_LABEL_PREFIX}{name}"))
+        return self._widen_label_values(name, self._mapped_column(f"{LABEL_PREFIX}{name}"))
 
     def ragged_column(self, name: str) -> RaggedColumn:
         """Returns the boxes or points of a label, as the data have them. Raises KeyError for another label."""
-        return RaggedColumn(self._mapped_column(f"{_LABEL_PREFIX}{name}"), self._mapped_column(f"{ROWS_PREFIX}{name}"))
+        return RaggedColumn(self._mapped_column(f"{LABEL_PREFIX}{name}"), self._mapped_column(f"{ROWS_PREFIX}{name}"))
 
     def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """Returns the values of a label that a batch of samples `ids` carries, (B,) or (B, k).
 
         Tags are 0 and 1, uint8.
         """
-        values, spec = self._mapped_column(f"{_LABEL_PREFIX}{name}")[ids], self.labels[name]
+        values, spec = self._mapped_column(f"{LABEL_PREFIX}{name}")[ids], self.labels[name]
         return (
             np.unpackbits(values, axis=1, count=spec.width)
             if spec.type == "tags"
@@ -449,99 +389,5 @@ class Manifest:
         return ValueError(f"the manifest {str(self.path)!r} is closed")
 
 
-def _view_column(data: ColumnArray, extent: _ColumnExtent) -> ColumnArray:
+def _view_column(data: ColumnArray, extent: ColumnExtent) -> ColumnArray:
     return np.asarray(data[extent.offset : extent.end_offset]).view(extent.dtype).reshape(extent.shape)
-
-
-def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeader, int]:
-    """Returns the header, and where the columns begin. Raises ConfigError for a file that cannot be used."""
-    if file.size < _PREFIX.size:
-        raise _unusable_error(path, "it is too short")
-    magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
-    if magic != _MAGIC:
-        raise _unusable_error(path, "it is not a manifest")
-    if version not in _READABLE_VERSIONS:
-        raise _unusable_error(
-            path, f"it has version {version}, but this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
-        )
-    encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
-    # Only the header has a checksum. To check the columns, too, every process that maps the file would have to read all
-    # of it.
-    if _compute_header_checksum(encoded) != checksum:
-        raise _unusable_error(path, "its header is damaged")
-    try:
-        header = _header_decoder.decode(encoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _unusable_error(path, f"its header is of another kind: {error}") from error
-    contradiction = _find_contradiction(header)
-    if contradiction:
-        raise _unusable_error(path, f"its header contradicts itself: {contradiction}")
-    start = _align_offset(_PREFIX.size + length)
-    # The mapping is as long as the file, and a slice beyond its end is silently cut. Without this check, a truncated
-    # file would fail later, with NumPy's error about shapes.
-    if start + max(place.end_offset for place in header.columns.values()) > file.size:
-        raise _unusable_error(path, f"it is truncated at {file.size} bytes")
-    return header, start
-
-
-def _find_contradiction(header: _ManifestHeader) -> str:
-    """Returns what in a header cannot be true; empty if all can. The values in the columns are not read.
-
-    A checksum proves that a header is as it was written, and not that the program that wrote it was right.
-    """
-    for name, extent in header.columns.items():
-        dtypes, width = _find_column_form(header, name)
-        has_other_width = extent.shape[1:] != ((width,) if width else ())
-        is_sized = bool(extent.shape) and min(extent.shape) >= 0 and extent.offset >= 0
-        if not dtypes.fullmatch(extent.dtype) or has_other_width or not is_sized:
-            return f"column {name!r} is {extent.dtype} {extent.shape} at {extent.offset}"
-    for name, rows in _list_needed_columns(header).items():
-        column = header.columns.get(name)
-        if column is None or rows not in {None, column.shape[0]}:
-            return f"column {name!r} has {'no' if column is None else column.shape[0]} rows"
-    shards, arrays = header.shards, header.arrays
-    if shards is not None and not len(shards.names) == len(shards.sizes) == len(shards.mtimes_ns):
-        return f"{len(shards.names)} shards have {len(shards.sizes)} sizes and {len(shards.mtimes_ns)} mtimes"
-    if arrays is None:
-        return ""
-    has_right_count = "rows" in header.columns or arrays.starts[-1:] == (header.samples,)
-    if len(arrays.starts) != len(arrays.offsets) + 1 or not has_right_count:
-        return f"{len(arrays.offsets)} files begin at rows {arrays.starts[:8]}, of {header.samples}"
-    return ""
-
-
-def _find_column_form(header: _ManifestHeader, name: str) -> tuple[re.Pattern[str], int]:
-    """Returns the dtypes that a column may have, and its width: 0 for shape (n,)."""
-    if name == "weights":
-        return _DTYPES["float"], 0
-    spec = header.labels.get(name.removeprefix(_LABEL_PREFIX)) if name.startswith(_LABEL_PREFIX) else None
-    rows = header.labels.get(name.removeprefix(ROWS_PREFIX)) if name.startswith(ROWS_PREFIX) else None
-    if rows is not None:
-        return _DTYPES["float"], rows.width
-    if spec is None or spec.is_ragged:
-        return _DTYPES["int"], 0
-    return _DTYPES[spec.type], max(1, -(-spec.width // 8)) if spec.type == "tags" else spec.width
-
-
-def _list_needed_columns(header: _ManifestHeader) -> dict[str, int | None]:
-    """Returns the columns that a manifest must have, with their numbers of rows; None where any number is right."""
-    samples, columns = header.samples, header.columns
-    files = samples if header.arrays is None else len(header.arrays.offsets)
-    needed: dict[str, int | None] = {"names": None, "offsets": files + 1, "sizes": files}
-    needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
-    needed |= {f"{_LABEL_PREFIX}{name}": samples for name in header.labels}
-    needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
-    needed |= {name: samples for name in ("weights", "rows") if name in columns}
-    needed |= list_image_columns(header.images, samples, columns)
-    if any(name.startswith(_DISPLAY_PREFIX) for name in columns):
-        needed |= {f"{_DISPLAY_PREFIX}names": None, f"{_DISPLAY_PREFIX}offsets": samples + 1}
-    for prefix, names in (("", files), (_DISPLAY_PREFIX, samples)):
-        if f"{prefix}folder" in columns:
-            needed |= {f"{prefix}folder": names, f"{prefix}folders": None, f"{prefix}folder_ends": None}
-    return needed
-
-
-def _unusable_error(path: Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"the manifest {str(path)!r} cannot be used: {why}; remove it, and it will be built again from the data"
-    )
