@@ -25,6 +25,7 @@ STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category
 TRAIN: Final = {"source": {**SOURCE, "part": "train"}}
 CROP: Final = {"size": [8, 8], "resize": "random_crop"}
 MASK: Final = {"size": [8, 8], "mode": "index"}
+BOXES: Final[dict[str, Any]] = {"labels": {"boxes": {"type": "boxes", "max": 3}}}
 CHUNK: Final = {"shuffle": {"kind": "chunk", "chunk": 4, "buffer": 2}}
 
 # key: what a stream says before, and after
@@ -36,6 +37,10 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "labels.NAME.type": ({}, {"labels": {"label": "string"}}),
     "labels.NAME.from": ({}, {"labels": {"label": {"type": "category", "from": "other"}}}),
     "labels.NAME.classes": ({}, {"labels": {"label": {"type": "category", "classes": ["dog", "cat"]}}}),
+    **{
+        f"labels.NAME.{key}": (BOXES, {"labels": {"boxes": {**BOXES["labels"]["boxes"], key: value}}})
+        for key, value in (("max", 4), ("of", "image"), ("format", "xywh"), ("unit", "fraction"), ("min_visible", 0.5))
+    },
     "weights.from": ({}, {"weights": "weight"}),
     "image.size": ({}, {"image": {"size": [8, 9]}}),
     "image.mode": ({}, {"image": {"size": [8, 8], "mode": "L"}}),
@@ -68,10 +73,12 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operations")
-    rows = [f"{number}.png,{'cat' if number % 2 else 'dog'},{number % 3},{number}" for number in range(18)]
+    rows = [
+        f'{number}.png,{"cat" if number % 2 else "dog"},{number % 3},{number},"[[1, 1, 2, 2]]"' for number in range(18)
+    ]
     for number in range(18):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
-    (folder / "all.csv").write_text("\n".join(["image,label,other,weight", *rows, ""]))
+    (folder / "all.csv").write_text("\n".join(["image,label,other,weight,boxes", *rows, ""]))
     (folder / "augment.py").write_text("def same(image, labels, rng):\n    return image, labels\n")
     return folder
 
