@@ -7,6 +7,7 @@ One daemon reads, shuffles, decodes and batches images; any number of trainers o
     with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
         for batch in stream:
             batch.images, batch.labels      # uint8 (B, H, W, C), and arrays of B by name
+            batch.arrays                    # all images of a sample by name, where it has several
 
 connect       returns a client of the daemon that `streamd serve` runs
 local         starts a daemon of your own, for a notebook, a script or a test; it ends with your process

@@ -70,7 +70,9 @@ def _find_like_problems(name: str, image: ImageConfig, images: Mapping[str, Imag
 
 def _find_from_problems(name: str, image: ImageConfig, source: DataSource) -> Iterator[KeyProblem]:
     place, text = ("images", name, "from"), image.source
-    if image.is_pattern:
+    if image.is_pattern and source.kind == "tar":
+        yield place, "a tar has no files beside it; use a suffix, such as mask.png for 7.mask.png"
+    elif image.is_pattern:
         wrong = [part for part in _BRACES.findall(str(text)) if part not in _PARTS]
         rest = _BRACES.sub("", str(text))
         if wrong or "{" in rest or "}" in rest:

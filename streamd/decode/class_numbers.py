@@ -1,11 +1,11 @@
 """Decodes masks: the class numbers of a file, palette indices or grey levels, as they are stored.
 
-Numbers are never mixed: each pixel of a row has the number of the pixel of the file that holds its middle.
+Numbers are never mixed: each pixel of a row has the number of the pixel of the file that holds its middle, as Pillow
+finds it.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from streamd.decode.pillow import check_format_support, check_tiff_storage, rais
 from streamd.decode.resize import BadImageError, check_image_size
 
 Numbers = npt.NDArray[Any]  # (height, width) of uint8, uint16 or int32
-NearestPixels = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 _NUMBER_MODES: Final = frozenset({"1", "L", "P", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+_BYTE_MODES: Final = frozenset({"1", "L", "P"})
 _CHANGING_FORMATS: Final = {"JPEG": "a JPEG changes numbers when it is saved", "WEBP": "WebP has no class numbers"}
 _WHOLE_LEVELS: Final = frozenset({255, 65535})  # of a PGM: Pillow scales levels of any other depth
 
@@ -42,7 +42,8 @@ def decode_class_numbers(
     with raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_numbers(data, format_name))
     geometry = draw_geometry(image, (picture.height, picture.width), draw)
-    _fill_row(row, np.asarray(picture), geometry, image)
+    _check_numbers_fit(picture, row)
+    _fill_row(row, picture, geometry, image.fill)
     return geometry
 
 
@@ -56,7 +57,7 @@ def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
         picture.load()
         exif = picture.info.get("exif")
         orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return picture.copy(), orientation
+        return picture, orientation
 
 
 def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
@@ -81,24 +82,24 @@ def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
             raise BadImageError(f"a PGM whose largest level is {most}, not 255 or 65535: save it as PNG")
 
 
-def _fill_row(row: Numbers, numbers: Numbers, geometry: Geometry, image: ImageSpec) -> None:
-    most = np.iinfo(row.dtype).max
-    if numbers.dtype.itemsize > row.dtype.itemsize and numbers.size and not 0 <= numbers.min() <= numbers.max() <= most:
-        found = int(numbers.max()) if numbers.max() > most else int(numbers.min())
+def _check_numbers_fit(picture: Image.Image, row: Numbers) -> None:
+    """Raises BadImageError if the file holds numbers that the row's dtype does not."""
+    if picture.mode in _BYTE_MODES or (row.dtype.itemsize > 1 and picture.mode != "I"):
+        return
+    numbers = np.asarray(picture)
+    low, high = int(numbers.min()), int(numbers.max())
+    most = int(np.iinfo(row.dtype).max)
+    if not 0 <= low <= high <= most:
+        found = high if high > most else low
         remedy = "use dtype: uint16" if 0 < found <= np.iinfo(np.uint16).max else "correct the mask"
         raise BadImageError(f"it holds the class number {found}, and {row.dtype} holds 0 to {most}; {remedy}")
+
+
+def _fill_row(row: Numbers, picture: Image.Image, geometry: Geometry, fill: int) -> None:
     left, top, right, bottom = geometry.place
     if not geometry.is_whole_row:
-        row[:] = image.fill
-    place = row[top:bottom, left:right]
-    if geometry.is_unresized:
-        place[:] = numbers
-        return
-    down, across = geometry.list_nearest_pixels() if geometry.is_cut else _list_fixed_pixels(geometry)
-    place[:] = numbers.take(down, axis=0).take(across, axis=1)
-
-
-@lru_cache(maxsize=64)
-def _list_fixed_pixels(geometry: Geometry) -> NearestPixels:
-    """Returns the nearest pixels of a geometry that many pictures share, since nothing was drawn for it."""
-    return geometry.list_nearest_pixels()
+        row[:] = fill
+    if not geometry.is_unresized:
+        height, width = geometry.place_size
+        picture = picture.resize((width, height), Image.Resampling.NEAREST, geometry.box)
+    row[top:bottom, left:right] = np.asarray(picture)

@@ -101,11 +101,6 @@ class Geometry:
         mapped: Points = (given - np.array([left, top])) * scale + np.array(self.place[:2], dtype=np.float64)
         return mapped
 
-    def list_nearest_pixels(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Returns the picture's row and column of each row and column of `place`: those that hold their middles."""
-        (left, top, right, bottom), (height, width) = self.box, self.place_size
-        return _list_middles(top, bottom, height, self.source[0]), _list_middles(left, right, width, self.source[1])
-
 
 Draw = CropDraw | Geometry
 
@@ -139,6 +134,12 @@ def compute_fixed_geometry(image: ImageSpec, size: Size) -> Geometry:
     return Geometry(size, whole, target, (left, top, left + columns, top + rows))
 
 
+@lru_cache(maxsize=256)
+def compute_landed_geometry(image: ImageSpec, decoded: Size, size: Size) -> Geometry:
+    """Returns how a picture of `size` lands without a draw if it was `decoded` to fewer pixels, in its own pixels."""
+    return compute_fixed_geometry(image, decoded).scale_to_source(size)
+
+
 def compute_covering_size(height: int, width: int, image: ImageSpec) -> Size:
     """Returns the (height, width) that a reduced decode must not fall below."""
     if image.resize == "stretch":
@@ -166,9 +167,3 @@ def _round_span(begin: float, end: float, length: int) -> tuple[int, int]:
     """Rounds a span on a line of `length` pixels to whole pixels, half a pixel up; it keeps at least one."""
     first = min(floor(begin + 0.5), length - 1)
     return first, max(first + 1, floor(end + 0.5))
-
-
-def _list_middles(begin: float, end: float, count: int, length: int) -> npt.NDArray[np.intp]:
-    middles = begin + (np.arange(count) + 0.5) * ((end - begin) / count)
-    nearest: npt.NDArray[np.intp] = np.clip(np.floor(middles).astype(np.intp), 0, length - 1)
-    return nearest

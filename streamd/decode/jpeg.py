@@ -22,6 +22,7 @@ from streamd.decode.geometry import (
     Geometry,
     compute_covering_size,
     compute_fixed_geometry,
+    compute_landed_geometry,
     draw_geometry,
 )
 from streamd.decode.pil_image import build_pil_image
@@ -120,7 +121,7 @@ def _decode_and_resize(
     least = (0, 0) if reduced == size else reduced
     if reduced == (image.height, image.width) and orientation == UPRIGHT and drawn is None:
         _decode_unresized(data, row, image, least)
-        return part.scale_to_source(shown)
+        return compute_landed_geometry(image, upright, shown)
     pixels = _decode_pixels(data, image, least, None)
     if image.exact:
         resize_picture(row, turn_upright(build_pil_image(pixels), orientation), part, image.fill)
@@ -130,7 +131,7 @@ def _decode_and_resize(
         turned = turn_upright(build_pil_image(pixels), orientation)
         upright_pixels = np.asarray(turned).reshape(turned.height, turned.width, image.channels)
         resize_reduced_decode(row, upright_pixels, part, image.fill)
-    return part.scale_to_source(shown) if drawn is None else drawn
+    return compute_landed_geometry(image, upright, shown) if drawn is None else drawn
 
 
 def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from streamd.worker.transforms import (
     StreamTransform,
     UnfitTransformError,
 )
+
+_FILES: Final = (bytes, tuple)  # what is decoded: the file of a sample, or the files of its images
 
 
 class TaskRunner:
@@ -79,7 +82,7 @@ class TaskRunner:
         return self._reader.read_sample(int(self._task.ids[place]))
 
     def _fill_row(self, place: int, blob: Blob) -> None:
-        if isinstance(blob, bytes | tuple):
+        if isinstance(blob, _FILES):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
                 self._decode_row(place, blob)

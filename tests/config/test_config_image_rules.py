@@ -115,6 +115,10 @@ def test_like_drops_the_other_of_image_and_images() -> None:
         ({"images": BOTH, "transform": "a:b"}, "transform: a transform of several images, or of class numbers, is not"),
         ({"source": {"kind": "npy", "path": "x.npy"}, "images": BOTH}, "images: several images of kind npy are not in"),
         ({"source": TABLE, "image": {"size": [8, 8]}}, "source.image: is missing; give the column that holds the file"),
+        (
+            {"source": {"kind": "tar", "path": "d"}, "images": {"a": {"size": [8, 8], "from": "{stem}.png"}}},
+            "images.a.from: a tar has no files beside it; use a suffix, such as mask.png for 7.mask.png",
+        ),
         ({"image": {"size": [8, 8], "from": "mask"}}, "image.from: is a key of images; write images: {image: {...}}"),
     ],
 )

@@ -113,16 +113,3 @@ def test_a_cut_of_a_reduced_decode_is_the_nearest_whole_pixels(
     assert left == reduced[1] - 1 or left == (2 * begin * reduced[1] + size[1]) // (2 * size[1])
     assert right in {left + 1, (2 * (begin + length) * reduced[1] + size[1]) // (2 * size[1])}
     assert reduction > 1 or (left, upper, right, lower) == box
-
-
-@given(SIDES, SIDES, st.integers(1, 60), st.integers(1, 60), RESIZES, st.integers(0, 50))
-def test_the_nearest_pixels_hold_the_middles_of_the_row(
-    height: int, width: int, rows: int, columns: int, resize: Resize, sample: int
-) -> None:
-    geometry = drawn(ImageSpec(rows, columns, 1, resize), (height, width), sample)
-    down, across = geometry.list_nearest_pixels()
-    assert (down.size, across.size) == geometry.place_size
-    left, top, right, bottom = geometry.box
-    for found, begin, end in ((down, top, bottom), (across, left, right)):
-        middles = begin + (np.arange(found.size) + 0.5) * (end - begin) / found.size
-        assert ((found - 1e-9 <= middles) & (middles <= found + 1 + 1e-9)).all()

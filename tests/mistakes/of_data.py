@@ -53,7 +53,34 @@ FLAT: Final = GOOD.replace("path: data", "path: flat")
 
 in_table = partial(in_train, config=TABLE)
 
+MASKED: Final = GOOD.replace(
+    "image: {size: [32, 32]}",
+    "labels: {}\n    images:\n      photo: {size: [32, 32]}\n"
+    "      mask: {from: 'masks/{stem}.png', like: photo, mode: index}",
+)
+
 OF_DATA: Final = (
+    in_train(
+        "has photos without masks",
+        config=MASKED,
+        says=(
+            "7: images.mask.from: 8 of 8 files that the pattern names are not in '…/data': 'masks/0000.png', "
+            "'masks/0001.png', 'masks/0002.png'; correct the pattern, or set root to the folder of these files"
+        ),
+        do="Add the masks, or correct the pattern; `root` is the folder that it is relative to.",
+    ),
+    in_train(
+        "let a mask follow an image that is not there",
+        config=MASKED.replace("like: photo", "like: foto"),
+        says="7: images.mask.like: found 'foto', which is no image of this stream; did you mean 'photo'?",
+        do="Write the name of the other image, as it stands above its keys.",
+    ),
+    in_train(
+        "named a column for a mask, but a folder has none",
+        config=MASKED.replace("'masks/{stem}.png'", "mask"),
+        says="7: images.mask.from: a folder has no column 'mask'; use a pattern, such as masks/{stem}.png",
+        do="Write a pattern, or use a table.",
+    ),
     in_train(
         "named a folder that is not there",
         config=GOOD.replace("path: data", "path: dta/train"),

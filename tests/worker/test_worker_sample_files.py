@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from filled_rows import Filled
-from support.masked_photos import build_mask, folder_config, table_config, write_masked_photos
+from support.masked_photos import PHOTO, build_mask, folder_config, table_config, write_masked_photos
+from support.tar_shards import pack
 
 from streamd.config.load import load_config
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.decode.pixel_id import compute_sample_pixel_id
+from streamd.errors import ConfigError
 from streamd.worker.stream_reader import StreamReader
 
 
@@ -96,3 +98,32 @@ def test_masks_below_another_root_are_found_again_after_a_failure(folder: Path, 
         for number in (0, 2):
             (folder / "away" / f"{number}.png").rename(folder / "masks" / f"{number}.png")
         assert [row.sample_id for row in Filled(reader, [0, 1, 2]).bad] == [1]
+
+
+def test_suffixes_of_a_tar_are_the_images_of_a_sample(folder: Path, tmp_path: Path) -> None:
+    files = {}
+    for number in range(6):
+        for suffix, name in (("png", "photos"), ("mask.png", "masks")):
+            files[f"{number}.{suffix}"] = (folder / name / f"{number}.png").read_bytes()
+        files[f"{number}.cls"] = str(number % 2).encode()
+    pack(tmp_path / "tars" / "0.tar", files)
+    photo, mask = {**PHOTO, "from": "png"}, {"like": "photo", "mode": "index", "from": "mask.png"}
+    source = {"kind": "tar", "path": str(tmp_path / "tars")}
+    stream = {"source": source, "images": {"photo": photo, "mask": mask}, "labels": {"label": "category"}}
+    with reading(stream, tmp_path / "tar") as tars, reading(folder_config(folder), tmp_path / "folder") as loose:
+        packed, apart = Filled(tars, [3, 5], epoch=2), Filled(loose, [3, 5], epoch=2)
+        for name in ("photo", "mask"):
+            assert np.array_equal(arrays(packed)[name], arrays(apart)[name])
+        assert packed.labels()[:2].tolist() == [1, 1]
+
+
+def test_a_sample_of_a_tar_that_lacks_an_image_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    photo = (folder / "photos" / "0.png").read_bytes()
+    pack(tmp_path / "tars" / "0.tar", {"a.png": photo, "a.mask.png": photo, "b.png": photo})
+    images = {"photo": {**PHOTO, "from": "png"}, "mask": {"like": "photo", "mode": "index", "from": "mask.png"}}
+    stream = {"source": {"kind": "tar", "path": str(tmp_path / "tars")}, "images": images, "labels": {}}
+    with (
+        pytest.raises(ConfigError, match=r"has no \.mask\.png of 1 sample with \.png: 'b'; pack every sample with all"),
+        reading(stream, tmp_path / "state"),
+    ):
+        pass

@@ -22,6 +22,7 @@ class TarSource(DataSource):
 
     is_chunked: ClassVar[bool] = True
     has_fields: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["tar"] = field(default="tar", init=False)
     path: Annotated[FilePattern, "The shards: one tar file, a folder of tar files, or a pattern such as shards/*.tar."]

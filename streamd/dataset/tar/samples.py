@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -33,13 +33,14 @@ class Shard:
     """An open shard.
 
     `images` are by key, in byte order of their names. `other_files` are by suffix and key, whether beside an image or
-    not.
+    not. `parts` are the images of samples that have several, by suffix and key; empty where each sample has one.
     """
 
     name: bytes
     tar: TarReader
     images: dict[bytes, TarMember] = field(default_factory=dict)
     other_files: MembersBySuffix = field(default_factory=dict)
+    parts: MembersBySuffix = field(default_factory=dict)
 
     @property
     def suffix_summary(self) -> str:
@@ -49,13 +50,20 @@ class Shard:
         return format_suffixes(found)
 
 
-def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Callable[[int], None]) -> Shard:
-    """Reads the headers of an open shard.
+def read_shard(
+    name: bytes,
+    descriptor: int,
+    size: int,
+    key: str,
+    progress: Callable[[int], None],
+    suffixes: Sequence[bytes] = (),
+) -> Shard:
+    """Reads the headers of an open shard. With `suffixes`, each sample has an image of every suffix.
 
     `key` is the configuration key of its path. `progress` is called with the number of images seen. Raises ConfigError,
     naming the shard, if it is no whole tar, or if two of its files are the same part of a sample; OSError.
     """
-    shard = Shard(name, TarReader(descriptor, size))
+    shard = Shard(name, TarReader(descriptor, size), parts={suffix: {} for suffix in suffixes})
     others: dict[bytes, list[TarMember]] = {}  # images by key, of suffixes that only end as an image's
     end = 0
     try:
@@ -73,6 +81,8 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
         raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it again{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
+    if suffixes:
+        shard.images = _collect_whole_samples(shard, key)
     # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
     for sample, members in others.items():
         _add_image_if_single(shard, sample, members, key)
@@ -90,9 +100,11 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
     folder, slash, base = name.rpartition(b"/")
     stem, _, suffix = base.partition(b".")
     sample, suffix = folder + slash + stem, suffix.lower()
-    if suffix in _IMAGE_SUFFIXES:
+    if suffix in shard.parts:
+        earlier = shard.parts[suffix].setdefault(sample, member)
+    elif suffix in _IMAGE_SUFFIXES and not shard.parts:
         earlier = shard.images.setdefault(sample, member)
-    elif suffix.rpartition(b".")[2] in _IMAGE_SUFFIXES:
+    elif suffix.rpartition(b".")[2] in _IMAGE_SUFFIXES and not shard.parts:
         others.setdefault(sample, []).append(member)
         return
     else:
@@ -100,6 +112,20 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
     # `setdefault` has returned an earlier file: the sample has an image already, or a file with the same suffix.
     if earlier is not member:
         raise _duplicate_error(shard, [earlier, member], key)
+
+
+def _collect_whole_samples(shard: Shard, key: str) -> dict[bytes, TarMember]:
+    """Returns the image of the first suffix of each sample. Raises ConfigError for a sample that lacks one."""
+    first, *_ = shard.parts
+    for suffix, files in shard.parts.items():
+        for other, members in shard.parts.items():
+            if lone := sorted(members.keys() - files.keys()):
+                raise ConfigError(
+                    f"{key}: {format_path(shard.name)} has no {_format_suffix(suffix)} of "
+                    f"{format_count(len(lone), 'sample')} with {_format_suffix(other)}: {format_first_names(lone)}; "
+                    "pack every sample with all of its images, or correct the suffixes in images"
+                )
+    return dict(shard.parts[first])
 
 
 def _add_image_if_single(shard: Shard, sample: bytes, members: list[TarMember], key: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,12 +20,13 @@ import numpy as np
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.manifest.types import Int64s, ScannedSamples, ShardFiles
+from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, ShardFiles
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_first_names, format_path, translate_read_errors
 from streamd.dataset.paths.patterns import MatchedFiles
-from streamd.dataset.sources import LabelSource
+from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.dataset.tar import TarSource
+from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import (
     FieldValue,
     TarLabelSource,
@@ -47,12 +48,16 @@ _IMAGE_SUFFIX_TEXT: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
 def scan_tar(
-    stream: str, source: TarSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
+    stream: str,
+    source: TarSource,
+    labels: Mapping[str, LabelSource] | None,
+    progress: Callable[[int], None],
+    images: Mapping[str, ImageSource] | None = None,
 ) -> ScannedSamples:
-    """Lists the images in shards, with their labels. Raises ConfigError."""
+    """Lists the images in shards, with their labels; `images` names the suffixes of several. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
     files = patterns.find_files(source.path, key, (), lambda _: None, patterns.TAR_FILES)
-    listing = _TarListing(stream, files, labels, progress)
+    listing = _TarListing(stream, files, labels, progress, _list_suffixes(images or {}))
     parts = list(listing.list_shards())
     if not listing.samples or listing.plan is None:
         raise _no_images_error(listing)
@@ -76,7 +81,26 @@ def scan_tar(
             "offset": np.concatenate([part.offsets for part in parts]),
         },
         display_names=shown,
+        images=_join_image_parts(listing.suffixes, parts),
     )
+
+
+def _list_suffixes(images: Mapping[str, ImageSource]) -> dict[str, bytes]:
+    """Returns the suffix of each image, as the names in a shard have it."""
+    return {name: str(image.place).lstrip(".").lower().encode() for name, image in images.items()}
+
+
+def _join_image_parts(suffixes: Mapping[str, bytes], parts: Sequence[_ShardContents]) -> dict[str, ImageFiles]:
+    """Returns the places of further images; the first one of `suffixes` is the sample's own."""
+    return {
+        name: ImageFiles(
+            list(chain.from_iterable(part.more[suffix][0] for part in parts)),
+            np.concatenate([part.more[suffix][1] for part in parts]),
+            np.empty(0, np.int64),
+            offsets=np.concatenate([part.more[suffix][2] for part in parts]),
+        )
+        for name, suffix in list(suffixes.items())[1:]
+    }
 
 
 def _no_images_error(listing: _TarListing) -> ConfigError:
@@ -106,6 +130,7 @@ class _ShardContents:
     values: dict[TarLabelSource, list[FieldValue]]
     strays: Counter[bytes]
     warnings: list[str]
+    more: dict[bytes, tuple[list[bytes], Int64s, Int64s]]  # by suffix: names, sizes and offsets of further images
 
 
 @dataclass(slots=True)
@@ -116,6 +141,7 @@ class _TarListing:
     files: MatchedFiles
     labels: Mapping[str, LabelSource] | None
     progress: Callable[[int], None]
+    suffixes: Mapping[str, bytes] = field(default_factory=dict)
     plan: _LabelPlan | None = None
     samples: int = 0
     passed_over: Counter[bytes] = field(default_factory=Counter)  # files beside no image, by suffix
@@ -151,7 +177,14 @@ class _TarListing:
         name, path = self.files.names[number], self.files.file_path(number)
         before, size = self.samples, int(self.files.sizes[number])
         with translate_read_errors(path, self.path_key), path.open("rb", buffering=0) as file:
-            shard = read_shard(name, file.fileno(), size, self.path_key, lambda seen: self.progress(before + seen))
+            shard = read_shard(
+                name,
+                file.fileno(),
+                size,
+                self.path_key,
+                lambda seen: self.progress(before + seen),
+                tuple(dict.fromkeys(self.suffixes.values())),
+            )
             part = self._read_shard_contents(shard)
             found = os.fstat(file.fileno())
         if (found.st_size, found.st_mtime_ns) != (size, int(self.files.mtimes_ns[number])):
@@ -169,6 +202,7 @@ class _TarListing:
             self._read_planned_labels(shard) if images else {},
             count_stray_files(shard),
             list(_find_warnings(shard)),
+            {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
         )
 
     def _read_planned_labels(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
@@ -211,6 +245,14 @@ class _TarListing:
         """Logs the files that are not served."""
         if self.passed_over:
             _log.info("%s: skipped files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over))
+
+
+def _locate_parts(shard: Shard, members: Mapping[bytes, TarMember]) -> tuple[list[bytes], Int64s, Int64s]:
+    """Returns names, sizes and offsets of further images, in the order of the samples."""
+    found = [members[sample] for sample in shard.images]
+    names = [b"%b/%b" % (shard.name, member.name) for member in found]
+    sizes, offsets = [member.size for member in found], [member.offset for member in found]
+    return names, np.array(sizes, np.int64), np.array(offsets, np.int64)
 
 
 def _find_warnings(shard: Shard) -> Iterator[str]:
