@@ -22,7 +22,7 @@ from PIL import Image
 from fuzz.mutations import INTERESTING
 from fuzz.structures import repair_png
 from fuzz.target import FuzzTarget, RunCase
-from streamd.core.spec import ImageSpec
+from streamd.core.spec import ImageSpec, PixelType
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.decode.sniff import detect_format
@@ -150,7 +150,8 @@ def _make_seed_lister(name: str) -> Callable[[], list[bytes]]:
     return lambda: list_image_seeds(name)
 
 
-_RAW_FORMS: Final = tuple((channels, dtype) for dtype in ("uint8", "uint16", "float32") for channels in (1, 2, 3, 4, 5))
+_RAW_TYPES: Final[dict[str, PixelType]] = {"uint8": "uint8", "uint16": "uint16", "float32": "float32"}
+_RAW_FORMS: Final = tuple((channels, dtype) for dtype in _RAW_TYPES.values() for channels in (1, 2, 3, 4, 5))
 
 
 @cache
@@ -186,7 +187,7 @@ def _encode_raw_tiffs(numbers: Any) -> Iterator[bytes]:
     )
     for option in options:
         file = io.BytesIO()
-        shape = {} if numbers.shape[2] == 1 else {"planarconfig": "contig"}
+        shape: dict[str, Any] = {} if numbers.shape[2] == 1 else {"planarconfig": "contig"}
         stored = numbers if shape else numbers[:, :, 0]
         tifffile.imwrite(file, stored, photometric="minisblack", metadata=None, **shape, **option)
         yield file.getvalue()
@@ -203,9 +204,9 @@ def _open_raw_reader() -> Iterator[RunCase]:
             decode_image(data, row, image)
         except BadImageError as error:
             found = _FOUND_FORM.match(str(error))
-            if found is None or found[2] not in {"uint8", "uint16", "float32"} or int(found[1]) > MAX_RAW_CHANNELS:
+            if found is None or found[2] not in _RAW_TYPES or int(found[1]) > MAX_RAW_CHANNELS:
                 raise
-            image = replace(image, channels=int(found[1]), dtype=found[2])
+            image = replace(image, channels=int(found[1]), dtype=_RAW_TYPES[found[2]])
             decode_image(data, np.zeros(image.shape, image.dtype), image)
         return f"read {image.dtype} {min(image.channels, 6)}"
 

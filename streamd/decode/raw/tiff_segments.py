@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -73,7 +72,8 @@ def read_segments(data: bytes, layout: ImageLayout, numbers: Numbers) -> None:
         )
         shape = (high if layout.is_tiled else part.shape[0], wide, part.shape[2])
         nbytes = prod(shape) * layout.dtype.itemsize
-        stored = unpack(data[offset : offset + count], nbytes)
+        # The last strip of some writers is as long as the others.
+        stored = unpack(data[offset : offset + count], high * wide * shape[2] * layout.dtype.itemsize)
         if len(stored) < nbytes:
             kind = "tile" if layout.is_tiled else "strip"
             raise BadImageError(f"a TIFF whose {kind} {number} has {len(stored)} of {nbytes} bytes: write it again")
@@ -105,19 +105,12 @@ def _choose_unpacker(layout: ImageLayout) -> Callable[[bytes, int], bytes]:
     if layout.compression == _PLAIN:
         return lambda packed, _: packed
     if layout.compression in _DEFLATE:
-        return _inflate
+        return _build_codec("deflate_decode")
     if layout.compression == _LZW:
         return _build_codec("lzw_decode")
     if layout.compression == _PACKBITS:
         return _build_codec("packbits_decode")
     raise BadImageError(f"a TIFF with compression {layout.compression}: save it with LZW or deflate")
-
-
-def _inflate(packed: bytes, nbytes: int) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(packed, nbytes)
-    except zlib.error as error:
-        raise BadImageError(f"a damaged TIFF: {error}") from error
 
 
 def _build_codec(name: str) -> Callable[[bytes, int], bytes]:

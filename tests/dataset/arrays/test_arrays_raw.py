@@ -24,7 +24,11 @@ def lay_out(kind: str, folder: Path, rows: Numbers) -> dict[str, Any]:
     if kind == "lmdb":
         write_lmdb(folder / "x.lmdb", [{"X": row, "y": number} for number, row in enumerate(rows)], subdir=False)
         return {"kind": "lmdb", "path": str(folder / "x.lmdb"), "images": "X"}
-    settings = {"hdf5": {}, "chunks": {"chunks": (2, *rows.shape[1:])}, "gzip": {"chunks": True, "compression": "gzip"}}
+    settings: dict[str, dict[str, Any]] = {
+        "hdf5": {},
+        "chunks": {"chunks": (2, *rows.shape[1:])},
+        "gzip": {"chunks": True, "compression": "gzip"},
+    }
     with h5py.File(folder / "x.h5", "w") as file:
         file.create_dataset("x", data=rows, **settings[kind])
     return {"kind": "hdf5", "path": str(folder / "x.h5"), "images": "/x"}
