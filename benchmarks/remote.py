@@ -3,6 +3,7 @@
     python benchmarks/remote.py rate      # 1 Gbit/s, 100 ms: the gate beside ROUTER and DEALER alone, five rounds
     python benchmarks/remote.py loss      # the same link with 5 % loss, for minutes
     python benchmarks/remote.py cut       # what a cut of 45 s costs
+    python benchmarks/remote.py slow      # batches of 20 MB over 10 Mbit/s, each of which takes 16 s
     python benchmarks/remote.py kill      # kill -9 of the gate: what a trainer of the daemon's host notices
 
 The link is a process between two TUN devices, `link/slow_link.c`, each in a network namespace of its own. `cc` compiles
@@ -34,6 +35,7 @@ HERE: Final = Path(__file__).resolve().parent
 NEAR, FAR, PORT = "10.77.0.1", "10.77.0.2", 5555
 CREDIT: Final = 64
 ROWS, SIZE = 32, 128
+SLOW_SIZE: Final = 460  # makes batches of 20 MB
 BATCH_BYTES: Final = ROWS * SIZE * SIZE * 3
 BUFFERS: Final = "4096 131072 67108864"  # the kernel's usual 4 MiB to send is less than is under way at 100 ms
 STOP_S: Final = 30.0
@@ -103,13 +105,13 @@ def _ip(*words: str) -> None:
 
 
 @contextlib.contextmanager
-def run_daemon(link: Link, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a daemon in the near namespace, whose stream lies in memory: batches of 1.5 MB, cheap to produce."""
+def run_daemon(link: Link, folder: Path, size: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a daemon in the near namespace, whose stream of images of this size lies in memory: cheap to produce."""
     for name in ("daemon", "me"):
         subprocess.run([sys.executable, "-m", "streamd.cli.main", "keygen", folder / name], check=True, stdout=2)
     (folder / "clients").mkdir()
     (folder / "me" / "me.key").rename(folder / "clients" / "me.key")
-    pixels = np.random.default_rng(0).integers(0, 256, (2048, SIZE, SIZE, 3), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048 * SIZE**2 // size**2, size, size, 3), np.uint8)
     np.save(folder / "images.npy", pixels)
     config = {
         "listen": [f"ipc://{folder}/s", f"tcp://{NEAR}:{PORT}"],
@@ -271,6 +273,13 @@ def measure_cut(link: Link, folder: Path, cut_s: float) -> dict[str, Any]:
     return {**read, "cut_s": cut_s}
 
 
+def measure_slow(link: Link, folder: Path) -> dict[str, Any]:
+    """When large batches arrive over a slow link, and how many sessions that took: one, if none began anew."""
+    read = _finish(link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), "50"))
+    sessions = (folder / "log").read_text().count("session.began")
+    return {"arrived": read["arrived"], "all_ok": read["all_ok"], "sessions": sessions}
+
+
 def measure_kill(link: Link, folder: Path, daemon: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
     """The rates of a trainer of the daemon's host before and after the gate of a remote one is killed."""
     local = link.start_role(link.near, "--read", f"ipc://{folder}/s", str(folder), str(seconds))
@@ -296,24 +305,27 @@ def _finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "loss", "cut", "kill"])
+    parser.add_argument("what", choices=["rate", "loss", "cut", "kill", "slow"])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mbit", type=float, default=1000.0)
     parser.add_argument("--rtt-ms", type=float, default=100.0)
     chosen = parser.parse_args()
     loss = 5.0 if chosen.what == "loss" else 0.0
+    mbit, size = (10.0, SLOW_SIZE) if chosen.what == "slow" else (chosen.mbit, SIZE)
     with tempfile.TemporaryDirectory(prefix="sd") as name:
         folder = Path(name)
         with (
-            Link(folder, bits_per_s=chosen.mbit * 1e6, delay_ms=chosen.rtt_ms / 2, loss=loss) as link,
-            run_daemon(link, folder) as daemon,
+            Link(folder, bits_per_s=mbit * 1e6, delay_ms=chosen.rtt_ms / 2, loss=loss) as link,
+            run_daemon(link, folder, size) as daemon,
         ):
             match chosen.what:
                 case "rate":
                     result = measure_rate(link, folder, chosen.rounds, chosen.seconds)
                 case "loss":
                     result = measure_loss(link, folder, chosen.seconds)
+                case "slow":
+                    result = measure_slow(link, folder)
                 case "cut":
                     result = measure_cut(link, folder, 45.0)
                 case _:

@@ -21,8 +21,7 @@ REASONS: Final = Path("requirements/packages.toml")
 
 _REQUIRED: Final = re.compile(r"[A-Za-z0-9._-]+")  # the name that a requirement begins with
 _LOCKED: Final = re.compile(r"^([a-z0-9.-]+)==([^\s;]+)", re.MULTILINE)
-_EXTRAS: Final = ("serve", "train", "hdf5", "lmdb", "ray")  # that scripts/lock locks, and that users install
-_EXTRAS: Final = ("serve", "train", "hdf5", "lmdb", "tiff")  # that scripts/lock locks, and that users install
+_EXTRAS: Final = ("serve", "train", "hdf5", "lmdb", "tiff", "ray")  # that scripts/lock locks, and that users install
 
 # Permissive, or, as the MPL is, binding for changes of that package's own files alone: streamd is MIT and ships none.
 LICENCES: Final = frozenset(

@@ -15,8 +15,6 @@ from streamd.errors import ConfigError
 from streamd.ipc.endpoint import is_remote
 from streamd.ipc.key_files import KeyPair, read_key_pair, read_public_key
 
-SECRET_VARIABLE: Final = "STREAMD_CURVE_SECRET"  # noqa: S105 - the name of a variable
-SERVER_VARIABLE: Final = "STREAMD_CURVE_SERVER"
 _FORM: Final = 'curve={"secret": "me.key_secret", "server": "daemon.key"}'
 
 
@@ -40,13 +38,13 @@ def find_curve_keys(endpoint: str, curve: object) -> CurveKeys | None:
         if given:
             raise ConfigError(f"curve: keys are for tcp:// endpoints, and {endpoint} is none; leave curve out")
         return None
-    secret = given.get("secret") or os.environ.get(SECRET_VARIABLE)
-    server = given.get("server") or os.environ.get(SERVER_VARIABLE)
+    secret = given.get("secret") or os.environ.get("STREAMD_CURVE_SECRET")
+    server = given.get("server") or os.environ.get("STREAMD_CURVE_SERVER")
     if not secret or not server:
         missing = "your secret key" if not secret else "the daemon's public key"
         raise ConfigError(
             f"{endpoint} needs keys, and {missing} is missing: write {_FORM}, give --curve-secret and --curve-server, "
-            f"or set ${SECRET_VARIABLE} and ${SERVER_VARIABLE}; `streamd keygen DIR` makes a pair"
+            "or set $STREAMD_CURVE_SECRET and $STREAMD_CURVE_SERVER; `streamd keygen DIR` makes a pair"
         )
     pair = read_key_pair(Path(secret).expanduser(), "curve secret")
     return CurveKeys(pair.public, pair.secret, read_public_key(Path(server).expanduser(), "curve server"))

@@ -106,6 +106,7 @@ class Daemon:
             workers=config.worker_count,
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
+            network_gates=len(config.remote_endpoints),
         )
         address = config.local_endpoint or endpoint.default_endpoint()
         self._network_keys = self._find_network_keys(config)

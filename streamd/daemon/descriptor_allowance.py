@@ -72,13 +72,18 @@ class DescriptorAllowance:
         )
 
 
-def compute_descriptor_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
-    """Divides `limit` descriptors. Raises ConfigError when they are too few for one trainer."""
+def compute_descriptor_allowance(
+    limit: int, *, workers: int, streams: int, is_monitored: bool, network_gates: int = 0
+) -> DescriptorAllowance:
+    """Divides `limit` descriptors. Raises ConfigError when they are too few for one trainer.
+
+    `network_gates` is how many addresses other hosts may connect to.
+    """
     monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
     gates = min(MAX_GATES, max(1, limit // FILES_A_GATE))
     own = (
         OWN_DESCRIPTORS
-        + GATE_DESCRIPTORS * gates
+        + GATE_DESCRIPTORS * (gates + network_gates)
         + WORKER_DESCRIPTORS * workers
         + STREAM_DESCRIPTORS * streams
         + monitor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.client.curve_keys import SECRET_VARIABLE, SERVER_VARIABLE, create_key_pair, find_curve_keys
+from streamd.client.curve_keys import create_key_pair, find_curve_keys
 from streamd.errors import ConfigError
 from streamd.ipc.key_files import write_key_files
 
@@ -28,8 +28,8 @@ def test_keys_come_from_the_argument(files: dict[str, str]) -> None:
 
 
 def test_keys_come_from_the_environment(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SECRET_VARIABLE, files["secret"])
-    monkeypatch.setenv(SERVER_VARIABLE, files["server"])
+    monkeypatch.setenv("STREAMD_CURVE_SECRET", files["secret"])
+    monkeypatch.setenv("STREAMD_CURVE_SERVER", files["server"])
     assert find_curve_keys(REMOTE, None) == find_curve_keys(REMOTE, files)
     assert find_curve_keys("ipc:///run/s", None) is None
 

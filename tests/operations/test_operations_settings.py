@@ -108,7 +108,7 @@ def served(stream: dict[str, Any], state: Path) -> ServedStream:
 
 def test_what_is_not_served_yet_is_what_is_refused_by_name() -> None:
     refused = {key for key, (_, effect) in ADVICE.items() if effect == NONE}
-    assert refused == {"curve.secret", "curve.clients", "pace.lockstep"}
+    assert refused == {"pace.lockstep"}
 
 
 def test_every_variable_that_is_read_is_there() -> None:

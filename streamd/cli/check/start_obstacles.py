@@ -17,6 +17,7 @@ from typing import Final
 from streamd.config.schema import Config
 from streamd.core.text import escape_unprintable
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
+from streamd.daemon.network_gate_keeper import find_network_keys
 from streamd.daemon.served_endpoint import (
     build_endpoint_lock_path,
     build_folder_endpoint_error,
@@ -55,6 +56,8 @@ def find_start_obstacles(config: Config) -> StartObstacles:
     daemon_note = _find_daemon_note(endpoint.socket_path(address))
     of_config: list[ConfigError] = []
     of_environment = [*_find_refusal(_check_state_folder), *_find_refusal(lambda: _check_descriptors(config))]
+    has_secret = config.curve is not None and config.curve.secret is not None  # else it comes from a service manager
+    (of_config if has_secret else of_environment).extend(_find_refusal(lambda: _check_keys(config)))
     if daemon_note is None:  # else it has the endpoint, and perhaps the monitor's address
         (of_config if config.listen else of_environment).extend(_find_refusal(lambda: _check_endpoint(address)))
         of_config += _find_refusal(lambda: _check_monitor_address(config.monitor))
@@ -137,6 +140,12 @@ def _check_descriptors(config: Config) -> None:
     compute_descriptor_allowance(
         most, workers=config.worker_count, streams=len(config.streams), is_monitored=config.monitor is not None
     )
+
+
+def _check_keys(config: Config) -> None:
+    """Raises ConfigError when the keys for other hosts cannot be read."""
+    if config.remote_endpoints and config.curve is not None:
+        find_network_keys(config.curve.secret, config.curve.clients)
 
 
 def _check_monitor_address(address: str | None) -> None:

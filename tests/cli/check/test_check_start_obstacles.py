@@ -64,6 +64,19 @@ def test_an_impossible_endpoint_is_trouble_in_the_words_of_serve(tmp_path: Path)
         )
 
 
+def test_missing_keys_are_trouble_and_a_missing_credential_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    listen = [f"ipc://{tmp_path}/s", "tcp://127.0.0.1:0"]
+    curve = {"secret": str(tmp_path / "none"), "clients": str(tmp_path)}
+    found = find_start_obstacles(configure(tmp_path, listen=listen, curve=curve))
+    assert ["curve.secret: cannot read" in each for each in found.troubles] == [True]
+    found = find_start_obstacles(configure(tmp_path, listen=listen, curve={"clients": str(tmp_path)}))
+    assert (found.troubles, len(found.refused_here)) == ([], 1)
+    assert "there is no credential" in found.refused_here[0]
+
+
 def test_an_address_of_another_host_is_trouble_and_a_used_port_is_not(tmp_path: Path, used_port: int) -> None:
     absent = find_start_obstacles(configure(tmp_path, monitor="192.0.2.1:9191"))
     taken = find_start_obstacles(configure(tmp_path, monitor=f"127.0.0.1:{used_port}"))
