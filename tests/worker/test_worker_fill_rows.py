@@ -129,7 +129,7 @@ def test_errors_of_the_system_are_lasting_or_temporary(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(stream_reader, "read_file", refuse)
-    assert Filled(source, [3]).bad == [UnfilledRow(3, os.strerror(code), lasting=lasting)]
+    assert Filled(source, [3]).bad == [UnfilledRow(3, os.strerror(code), lasting=lasting, one_host=True)]
 
 
 def test_reading_ahead_is_bounded_and_other_files_are_read_before_their_row(

@@ -64,7 +64,7 @@ def bad(source: StreamReader, *ids: int) -> list[UnfilledRow]:
 
 def test_a_file_that_is_missing_from_a_proven_root_is_lastingly_bad(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).unlink()
-    assert bad(source, 2, 3) == [UnfilledRow(3, "No such file or directory", lasting=True)]
+    assert bad(source, 2, 3) == [UnfilledRow(3, "No such file or directory", lasting=True, one_host=True)]
 
 
 @pytest.mark.parametrize("leave", ["nothing", "an empty folder", "other files", "a quarter"])
