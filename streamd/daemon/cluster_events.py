@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from streamd.core import log
-from streamd.core.status import ClusterStatus, NodeState, NodeStatus
-
-_TEXTS: Final[dict[NodeState, str]] = {
-    "serving": "decodes from now on",
-    "silent": "has not answered in time; its tasks went to other nodes",
-    "refused": "may not decode",
-    "lost": "is lost; other nodes do its tasks",
-}
+from streamd.core.status import ClusterStatus, NodeStatus
 
 
 def log_cluster_changes(before: ClusterStatus | None, now: ClusterStatus) -> None:
@@ -32,8 +23,15 @@ def log_cluster_changes(before: ClusterStatus | None, now: ClusterStatus) -> Non
 
 
 def _log_node_state(node: NodeStatus) -> None:
-    if node.state == "starting":
-        return
-    write = log.info if node.state == "serving" else log.warning
     reason = f": {node.waits_for}" if node.waits_for else ""
-    write(f"node.{node.state}", f"{_TEXTS[node.state]}{reason}", node=node.name)
+    match node.state:
+        case "serving":
+            log.info("node.serving", f"decodes from now on{reason}", node=node.name)
+        case "silent":
+            log.warning("node.silent", f"other nodes do its tasks{reason}", node=node.name)
+        case "refused":
+            log.warning("node.refused", f"may not decode{reason}", node=node.name)
+        case "lost":
+            log.warning("node.lost", f"other nodes do its tasks{reason}", node=node.name)
+        case "starting":
+            pass

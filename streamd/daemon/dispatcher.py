@@ -228,8 +228,10 @@ class Dispatcher:
                     self._status_builder.on_epoch_timing_reported(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
-                event, name = "receipt.ok" if ok else "receipt.bad", connection.stream.spec.name
-                note(event, text, stream=name, session=connection.session, epoch=epoch, digest=digest)
+                name, number = connection.stream.spec.name, connection.session
+                note(
+                    "receipt.ok" if ok else "receipt.bad", text, stream=name, session=number, epoch=epoch, digest=digest
+                )
                 self._stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
                     self._status_builder.epoch_tracker.confirm_epoch_received(

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,6 +77,7 @@ class Bridge:
         self._streams: dict[int, OfferedStream] = {}
         self._keepers: dict[str, NodeKeeper] = {}  # by node id
         self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._calls: set[asyncio.Task[None]] = set()  # of nodes, and what else goes on beside them
         self._delivered: dict[str, deque[tuple[float, int]]] = {}  # by node: when, and how many samples
         self._testimonies: OrderedDict[tuple[int, int], set[str]] = OrderedDict()  # by stream and sample
         self._reference = ReferenceWorker(settings.row_deadline_s, self._on_reference_report)
@@ -99,7 +100,7 @@ class Bridge:
                 self._group.create_task(self._keep_cluster(), name="cluster"),
             ]
             await self._ended.wait()
-            for task in (*running, *self._keeping.values()):
+            for task in (*running, *self._keeping.values(), *self._calls):
                 task.cancel()
 
     # --- the daemon
@@ -137,8 +138,8 @@ class Bridge:
     def _close_stream(self, number: int) -> None:
         # The daemon sends this when none of the stream's tasks is under way. A node that is silent may have some.
         stream = self._streams.pop(number, None)
-        if stream is not None and not stream.pixel_id.done():
-            stream.pixel_id.cancel()
+        if stream is not None:
+            stream.withdraw()
         self._reference.close_stream(number)
         self._table.forget_stream(number)
         for keeper in self._keepers.values():
@@ -158,9 +159,11 @@ class Bridge:
         for keeper in self._keepers.values():
             keeper.update_streams()
 
-    def _start_task(self, work: object) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None  # noqa: S101 - the bridge runs
-        self._group.create_task(work)  # type: ignore[arg-type]  # a coroutine
+        task = self._group.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
 
     def _on_reference_report(self, report: WorkerReport) -> None:
         if isinstance(report, StreamReady):
@@ -253,7 +256,9 @@ class Bridge:
 
     def _assign_tasks(self) -> None:
         while call := self._table.take_next_call(time.monotonic()):
-            self._start_task(self._run_call(call))
+            # Encoded now: by the time the call begins, another node may have filled some of these tasks.
+            records = [encode_command(self._tasks[number].task) for number in call.tasks]
+            self._start_task(self._run_call(call, records))
         self._set_deadline_timer()
 
     def _set_deadline_timer(self) -> None:
@@ -269,16 +274,20 @@ class Bridge:
             self._report_status()
         self._assign_tasks()
 
-    async def _run_call(self, call: NodeCall) -> None:
+    async def _run_call(self, call: NodeCall, records: list[bytes]) -> None:
         keeper = self._keepers.get(call.node)
-        if keeper is None or keeper.actor is None:  # it went in this turn of the loop
+        actor = keeper.actor if keeper is not None else None
+        if keeper is None or actor is None:  # it went in this turn of the loop
             self._table.remove_node(call.node)
+            self._assign_tasks()
             return
         try:
-            filled = await keeper.actor.fill_rows([encode_command(self._tasks[each].task) for each in call.tasks])
+            filled = await actor.fill_rows(records)
         except NodeLostError as error:
-            self._table.remove_node(call.node)
-            keeper.fail(error)
+            # The call of an actor that was given up long ago may fail now. Another one has taken its place since.
+            if keeper.actor is actor:
+                self._table.remove_node(call.node)
+                keeper.fail(error)
         else:
             self._finish_call(call, keeper, filled)
         self._assign_tasks()

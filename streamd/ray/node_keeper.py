@@ -52,6 +52,7 @@ class NodeKeeper:
     actor: RayNode | None = None
     refusals: dict[int, str] = field(default_factory=dict)  # by stream: why the node may not have its tasks
     proven: set[int] = field(default_factory=set)
+    _opened: set[int] = field(default_factory=set)  # streams that this actor has proven at some time
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _failure: NodeLostError | None = None
 
@@ -104,9 +105,11 @@ class NodeKeeper:
             await actor.close_stream(number)
         elif reason:
             self.refusals[number] = reason
-            await actor.close_stream(number)
+            if number not in self._opened:  # else the node may still have tasks of it
+                await actor.close_stream(number)
         else:
             self.proven.add(number)
+            self._opened.add(number)
             self.listener.on_stream_proven(self, number)
 
     async def _prove_stream(self, actor: RayNode, stream: OfferedStream) -> str:
@@ -156,6 +159,7 @@ class NodeKeeper:
     def _end_actor(self) -> None:
         actor, self.actor = self.actor, None
         self.proven.clear()
+        self._opened.clear()
         self.refusals.clear()
         self.listener.on_node_gone(self)
         if actor is not None:

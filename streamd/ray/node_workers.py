@@ -71,6 +71,8 @@ class NodeWorkers:
 
     async def open_stream(self, command: OpenStream) -> StreamReady | StreamOpenFailed:
         """Opens a stream in all processes; returns what the first one answers."""
+        if command.number in self._commands:  # it proves its data once more; its processes open them again themselves
+            return await asyncio.shield(self._answers[command.number])
         answer = self._answers[command.number] = asyncio.get_running_loop().create_future()
         self._commands[command.number] = command
         for worker in self._workers:
@@ -82,7 +84,7 @@ class NodeWorkers:
         if self._commands.pop(number, None) is None:
             return
         if not (answer := self._answers.pop(number)).done():
-            answer.cancel()
+            answer.set_result(StreamOpenFailed(number, "the stream was closed"))
         for worker in self._workers:
             worker.send_command(CloseStream(number))
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import PixelId
+from streamd.errors import StreamdError
 from streamd.ipc.worker_messages import OpenStream
 from streamd.ray.stream_parcel import StreamParcel, pack_stream
 
@@ -30,6 +31,12 @@ class OfferedStream:
     def offer(cls, command: OpenStream) -> Self:
         """Returns a stream whose pixels are not known yet."""
         return cls(command, asyncio.get_running_loop().create_future())
+
+    def withdraw(self) -> None:
+        """Ends the wait of nodes for the pixels of a stream that is closed before anybody has opened it."""
+        if not self.pixel_id.done():
+            self.pixel_id.set_exception(StreamdError("the stream was closed"))
+            self.pixel_id.exception()  # nobody needs to wait for it
 
     async def pack(self) -> StreamParcel:
         """Returns the parcel for a node. Raises ConfigError and OSError."""

@@ -22,6 +22,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 IMAGES = 400
 MOST_PAUSE_S = 5.0
 MEMORY_BYTES = 64 << 20
+TRANSFORM = """
+import numpy as np
+
+def darken(image, labels, rng):
+    return image // 2 + np.uint8(rng.integers(0, 50)), labels
+"""
 
 
 @pytest.fixture
@@ -84,19 +90,27 @@ def slot_bytes(daemon: DaemonProcess) -> int:
     return sizes
 
 
-def digests(endpoint: str) -> list[bytes]:
+def digests(endpoint: str, name: str) -> list[bytes]:
     """The pixels and ids of one epoch, batch by batch."""
-    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as stream:
+    with streamd.connect(endpoint) as client, client.subscribe(name, epochs=1) as stream:
         return [b.images.tobytes() + b.sample_ids.tobytes() + b.labels["label"].tobytes() for b in stream]
 
 
 def test_nodes_give_the_bytes_of_the_local_engine(
-    nodes: tuple[RayCluster, list[int]], start_daemon: Start, folder: Path
+    nodes: tuple[RayCluster, list[int]], folder: Path, tmp_path: Path
 ) -> None:
-    on_nodes = serve(start_daemon, nodes[0], folder, 2)
-    local = start_daemon({"streams": {"train": stream_config(folder)}})
-    assert digests(on_nodes.endpoint) == digests(local.endpoint)
-    assert on_nodes.terminate() == 0
+    streams = {"plain": stream_config(folder), "train": stream_config(folder, transform="augment:darken")}
+    places = {"nodes": {"engine": {"kind": "ray", "address": nodes[0].address}}, "local": {}}
+    found = {}
+    for name, top in places.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "augment.py").write_text(TRANSFORM)
+        with DaemonProcess(tmp_path / name, {**top, "streams": streams}) as daemon:
+            if top:
+                wait_for_nodes(daemon.log, 2)
+            found[name] = [digests(daemon.endpoint, stream) for stream in streams]
+            assert daemon.terminate() == 0
+    assert found["nodes"] == found["local"]
     wait_until(lambda: not any(map(decodes, nodes[1])), "the nodes have ended their decode processes")
 
 

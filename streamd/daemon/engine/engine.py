@@ -228,10 +228,10 @@ class BatchEngine:
                 case StreamRemark(stream, text):
                     self._streams.log_worker_remark(stream, text)
                 case WorkerDied():
-                    # A process of a node. What it had besides the task that it was at comes back in further reports.
                     if report.blamed_task or report.transform_fault is not None:
                         self._pool.count_remote_death()
-                    self._handle_worker_death(worker, report)
+                        self._report_worker_lost()
+                    self._take_back_tasks(worker, report)
                 case ClusterChanged(cluster):
                     self._cluster = cluster
                     if self._listener is not None:
@@ -404,13 +404,16 @@ class BatchEngine:
 
     def on_worker_died(self, worker: PoolWorker, death: WorkerDied) -> None:
         """Queues a dead worker's tasks again, and blames the row or transform it was at, if its end shows a fault."""
-        self._handle_worker_death(worker, death)
+        self._report_worker_lost()
+        self._take_back_tasks(worker, death)
         self._report_filled_batches()
         self._pool.assign_queued_tasks()
 
-    def _handle_worker_death(self, worker: PoolWorker, death: WorkerDied) -> None:
+    def _report_worker_lost(self) -> None:
         if self._listener is not None:
             self._listener.on_worker_lost()
+
+    def _take_back_tasks(self, worker: PoolWorker, death: WorkerDied) -> None:
         # The transform comes first: tasks of batches that fail because of it are then dropped, not queued again.
         if death.transform_fault is not None:
             self._on_transform_crash(death.transform_fault)
