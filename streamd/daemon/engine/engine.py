@@ -70,11 +70,7 @@ class BatchEngine:
     """Produces batches with the workers that it is given. All methods belong to the event loop's thread."""
 
     def __init__(
-        self,
-        streams: Sequence[ServedStream],
-        slots: SlotStore,
-        stats: ProcessStats,
-        hired: HiredWorkers,
+        self, streams: Sequence[ServedStream], slots: SlotStore, stats: ProcessStats, hired: HiredWorkers
     ) -> None:
         self._streams = OpenStreams(streams)
         self._stats = stats

@@ -30,8 +30,8 @@ WritableColumn = ColumnArray | TextColumn
 DISPLAY_PREFIX: Final = "display."
 LABEL_PREFIX: Final = "label."
 _MAGIC: Final = b"streamdM"
-_VERSION: Final = 2
-_READABLE_VERSIONS: Final = (1, 2)
+VERSION: Final = 2
+READABLE_VERSIONS: Final = (1, 2)
 _PREFIX: Final = struct.Struct("<8sII32s")
 _INTEGER_DTYPES: Final = re.compile(r"[<|][iu][1248]")
 _DTYPES: Final = {  # of the columns of labels, by NumPy's names, little-endian
@@ -88,7 +88,7 @@ def align_offset(offset: int) -> int:
 def encode_header(header: ManifestHeader) -> bytes:
     """Returns the beginning of a manifest. The columns follow, each at a multiple of TENSOR_ALIGN_BYTES in the file."""
     encoded = msgspec.json.encode(header)
-    return _PREFIX.pack(_MAGIC, _VERSION, len(encoded), _compute_header_checksum(encoded)) + encoded
+    return _PREFIX.pack(_MAGIC, VERSION, len(encoded), _compute_header_checksum(encoded)) + encoded
 
 
 def _compute_header_checksum(header: bytes) -> bytes:
@@ -102,9 +102,9 @@ def read_manifest_header(path: Path, file: ColumnArray) -> tuple[ManifestHeader,
     magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
     if magic != _MAGIC:
         raise build_unusable_error(path, "it is not a manifest")
-    if version not in _READABLE_VERSIONS:
+    if version not in READABLE_VERSIONS:
         raise build_unusable_error(
-            path, f"it has version {version}, but this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
+            path, f"it has version {version}, but this streamd reads {' and '.join(map(str, READABLE_VERSIONS))}"
         )
     encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
     # Only the header has a checksum. To check the columns, too, every process that maps the file would have to read all
