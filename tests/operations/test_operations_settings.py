@@ -24,6 +24,7 @@ SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
 STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}
 TRAIN: Final = {"source": {**SOURCE, "part": "train"}}
 CROP: Final = {"size": [8, 8], "resize": "random_crop"}
+RAW: Final = {"size": [8, 8], "mode": "raw", "channels": 3}
 MASK: Final = {"size": [8, 8], "mode": "index"}
 BOXES: Final[dict[str, Any]] = {"labels": {"boxes": {"type": "boxes", "max": 3}}}
 CHUNK: Final = {"shuffle": {"kind": "chunk", "chunk": 4, "buffer": 2}}
@@ -48,6 +49,8 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "image.exact": ({}, {"image": {"size": [8, 8], "exact": True}}),
     "image.scale": ({"image": CROP}, {"image": {**CROP, "scale": [0.5, 1.0]}}),
     "image.ratio": ({"image": CROP}, {"image": {**CROP, "ratio": [1.0, 1.0]}}),
+    "image.channels": ({"image": RAW}, {"image": {**RAW, "channels": 1}}),
+    "image.range": ({"image": RAW}, {"image": {**RAW, "range": [0, 100]}}),
     "image.dtype": ({"image": MASK}, {"image": {**MASK, "dtype": "uint16"}}),
     "image.fill": ({}, {"image": {"size": [8, 8], "fill": 3}}),
     "image.normalize": ({}, {"image": {"size": [8, 8], "normalize": "unit"}}),

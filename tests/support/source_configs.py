@@ -15,7 +15,16 @@ from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import DataSource, ImageSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
+from streamd.dataset.sources import (
+    DataSource,
+    ImageSource,
+    LabelSource,
+    ListingRequest,
+    Part,
+    RawNumbers,
+    Scalar,
+    SplitRule,
+)
 from streamd.dataset.stream_samples import select_part_samples
 from streamd.dataset.tar import TarSource
 from streamd.errors import ConfigError
@@ -80,8 +89,9 @@ class Stream(ListingRequest):
         weights: LabelSource | None = None,
         name: str = "train",
         images: Mapping[str, ImageSource] | None = None,
+        raw: RawNumbers | None = None,
     ) -> None:
-        super().__init__(name, source, split, labels, weights, images)
+        super().__init__(name, source, split, labels, weights, images, raw)
 
 
 def put(root: Path, *names: str) -> None:
