@@ -59,8 +59,8 @@ def come_back(daemon: DaemonProcess, folder: Path, **changes: object) -> None:
             {"batch_size": 84},
             r"a different order now: batch_size was 8 and is 84; to continue, serve the stream as it was before",
         ),
-        ({"image": {"size": [64, 64]}}, r"changed in image; subscribe again: its order is the same"),
-        ({"image": {"size": [16, 16]}}, r"changed in image; subscribe again: its order is the same"),
+        ({"image": {"size": [64, 64]}}, r"changed in images; subscribe again: its order is the same"),
+        ({"image": {"size": [16, 16]}}, r"changed in images; subscribe again: its order is the same"),
     ][: 3 if FULL else 2],
 )
 def test_a_running_stream_ends_when_its_daemon_restarts_with_another_configuration(

@@ -17,7 +17,7 @@ from support.tar_shards import pack
 from streamd.config.load import load_config
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
-from streamd.daemon.streams.catalog import has_all_manifests, open_streams, write_sample_manifests
+from streamd.daemon.streams.catalog import build_lock_paths, has_all_manifests, open_streams, write_sample_manifests
 from streamd.daemon.streams.manifest_archive import ExchangedList, export_lists, import_lists
 from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.served_stream import ServedStream
@@ -145,10 +145,7 @@ def test_other_settings_than_paths_are_refused(one: Host, tmp_path: Path, other:
 def test_a_list_that_a_daemon_serves_is_not_replaced(one: Host, other: Host) -> None:
     one.list_samples()
     other.list_samples()
-    lock = ManifestLock(next(other.state.glob("*.lock"), other.state / "none.lock"))
-    if lock.path.name == "none.lock":
-        other.import_from(one)
-        lock = ManifestLock(next(other.state.glob("*.lock")))
+    lock = ManifestLock(build_lock_paths(other.config, other.state)["train"])
     assert lock.acquire_shared()
     with pytest.raises(ConfigError, match="is serving these samples"):
         other.import_from(one)
