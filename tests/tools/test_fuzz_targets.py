@@ -21,7 +21,8 @@ CASES: Final[Mapping[str, int]] = {  # by the module of a target; some seconds e
     "fuzz.dispatcher_target": 4_000,
     "fuzz.settings_targets": 4_000,
     "fuzz.source_targets": 4_000,
-    "fuzz.image_targets": 40_000,
+    "fuzz.image_targets": 20_000,
+    "fuzz.receipt_targets": 4_000,
 }
 LIMIT_S = 300.0
 
