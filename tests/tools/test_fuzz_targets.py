@@ -17,12 +17,12 @@ from fuzz.target import TARGET_MODULES, load_target, run_case
 FINDINGS = Path(__file__).resolve().parents[2] / "fuzz-findings"
 SEED = 20261123
 CASES: Final[Mapping[str, int]] = {  # by the module of a target; some seconds each
-    "fuzz.message_targets": 250_000,  # over a million frames and records in all
-    "fuzz.dispatcher_target": 4_000,
-    "fuzz.settings_targets": 4_000,
-    "fuzz.source_targets": 4_000,
-    "fuzz.image_targets": 20_000,
-    "fuzz.receipt_targets": 4_000,
+    "fuzz.message_targets": 210_000,  # over a million frames and records in all
+    "fuzz.dispatcher_target": 3_000,
+    "fuzz.settings_targets": 3_000,
+    "fuzz.source_targets": 2_000,
+    "fuzz.image_targets": 8_000,
+    "fuzz.receipt_targets": 2_000,
 }
 LIMIT_S = 300.0
 
