@@ -20,7 +20,8 @@ from msgspec.structs import replace as replace_fields
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import PixelId
 from streamd.core.status import ClusterStatus, NodeStatus
-from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.command_records import receive_command_records
+from streamd.ipc.frames import bundle_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
@@ -107,17 +108,15 @@ class Bridge:
 
     def _receive_commands(self) -> None:
         """Receives one datagram and handles its commands; the event loop calls again while there are more."""
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, MAX_GROUP_RECORDS)
-        except BlockingIOError:
+        received = receive_command_records(self._link)
+        if received is None:
             return
-        except ConnectionResetError:
-            data, descriptors = b"", []
-        if not data:
+        records, descriptors = received
+        if not records:
             asyncio.get_running_loop().remove_reader(self._link)
             self._ended.set()
             return
-        for record in split_records(data):
+        for record in records:
             self._handle_command(record, descriptors)
         self._assign_tasks()
 

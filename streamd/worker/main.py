@@ -26,14 +26,14 @@ import aiofiles.os
 from streamd.core.spec import PixelId
 from streamd.dataset.cache.store import CachePublisher, DecodedCache
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.command_records import receive_command_records
+from streamd.ipc.frames import bundle_records
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.parent_death import raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
-    MAX_RECORD_BYTES,
     CloseStream,
     FillRows,
     OpenStream,
@@ -200,16 +200,13 @@ class Worker:
 
     def _receive_commands(self) -> None:
         """Receives one datagram and handles its commands; the event loop calls again while there are more."""
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, MAX_GROUP_RECORDS)
-        except BlockingIOError:
+        received = receive_command_records(self._link)
+        if received is None:
             return
-        except ConnectionResetError:
-            data, descriptors = b"", []
-        if data:
-            for record in split_records(data):
-                self._handle_command(record, descriptors)
-        else:
+        records, descriptors = received
+        for record in records:
+            self._handle_command(record, descriptors)
+        if not records:
             asyncio.get_running_loop().remove_reader(self._link)
             self._request_stop()
 
