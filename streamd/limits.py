@@ -159,6 +159,7 @@ GATE_FILES: Final = 2048  # descriptors that a gate may open, more than it ever 
 FILES_A_GATE: Final = 256  # a daemon with few descriptors has fewer gates: one for each so many
 GATE_CONNECTIONS: Final = 512  # descriptors for the clients of one gate, which are those of one user
 GATE_DATA_BYTES: Final = 256 * MIB  # of a gate's heap: what its user makes it keep ends the gate, not the daemon
+MAX_GATE_RECORD_BYTES: Final = 128 * KIB  # from a gate to the daemon: a client's frame, its identity, or a warning
 GATE_UNSENT_BYTES: Final = 8 * MIB  # for a gate that does not read; then it is ended
 GATE_IDLE_S: Final = 300.0  # a gate without clients ends after this time
 GATE_START_S: Final = 10.0  # from the start of a gate to its first word; on a busy host it takes a second
