@@ -301,11 +301,6 @@ class StreamConfig(ConfigModel):
             return
         if self.cache is not None:
             yield ("cache",), "a cache of several images, or of class numbers, is not in this version; remove it"
-        if self.transform is not None:
-            yield (
-                ("transform",),
-                "a transform of several images, or of class numbers, is not in this version; remove it",
-            )
 
 
 class Config(ConfigModel):

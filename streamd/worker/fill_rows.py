@@ -18,13 +18,8 @@ from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reas
 from streamd.worker.box_labels import build_box_label, build_stored_geometries
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
-from streamd.worker.transforms import (
-    RNG_PURPOSE,
-    FailedTransformError,
-    LabelColumns,
-    StreamTransform,
-    UnfitTransformError,
-)
+from streamd.worker.transform_call import FailedTransformError, LabelColumns, StreamTransform, UnfitTransformError
+from streamd.worker.transforms import RNG_PURPOSE
 
 _FILES: Final = (bytes, tuple)  # what is decoded: the file of a sample, or the files of its images
 
@@ -154,7 +149,7 @@ class TaskRunner:
     ) -> None:
         row, sample_id = self._rows[place], int(self._task.ids[place])
         try:
-            transform.transform_row(self._images[row], columns, row, rng)
+            transform.transform_row({name: values[row] for name, values in self._arrays.items()}, columns, row, rng)
         except FailedTransformError as error:
             self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
         except UnfitTransformError as error:

@@ -50,7 +50,7 @@ from streamd.ipc.worker_messages import (
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
-from streamd.worker.transforms import UnfitTransformError
+from streamd.worker.transform_call import UnfitTransformError
 
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16

@@ -319,7 +319,7 @@ def _add_transform(reader: StreamReader, command: OpenStream, page: ProgressPage
         return reader, ""
     tell = ignore_trial_report if page is None else partial(page.write_transform_trial, command.number)
     try:
-        tried = open_transform(command.transform, reader.manifest, reader.spec.image, reader.decoded_pixel_id, tell)
+        tried = open_transform(command.transform, reader.manifest, reader.spec.images, reader.decoded_pixel_id, tell)
     except ConfigError as error:
         raise ConfigError(f"streams.{reader.spec.name}.transform: {error}") from error
     return replace(reader, transform=tried), tried.remark

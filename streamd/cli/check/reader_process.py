@@ -54,7 +54,8 @@ from streamd.worker.box_labels import (
 )
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
-from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
+from streamd.worker.transform_call import FailedTransformError, UnfitTransformError
+from streamd.worker.transforms import RNG_PURPOSE
 
 _DIGEST_BYTES: Final = 16
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
@@ -63,9 +64,9 @@ _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
 def transform_sample_row(
-    reader: StreamReader, sample_id: int, row: Row, landed: SampleGeometries | None = None
+    reader: StreamReader, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries | None = None
 ) -> SampleFault | None:
-    """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
+    """Transforms the images of a sample in place, as a worker does in the first epoch; returns the fault, if any."""
     if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
@@ -78,7 +79,7 @@ def transform_sample_row(
     }
     (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
     try:
-        reader.transform.call.transform_row(row, labels, 0, rng)
+        reader.transform.call.transform_row(rows, labels, 0, rng)
     except FailedTransformError as error:
         return SampleFault(sample_id, format_error_reason(error), "transform")
     except UnfitTransformError as error:
@@ -95,7 +96,6 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
     rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
-    row = next(iter(rows.values()))
     drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
@@ -112,7 +112,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
                 digest = _compute_content_digest(b"".join(files))
                 _count_odd_boxes(seen, sample_id, landed, reader)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, row, landed, reader):
+                if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, files[0], reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
@@ -121,8 +121,8 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
 
 def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleStore, page: ProgressPage) -> None:
     """Reads rows of arrays, which need no decoding, and adds them to `result`."""
-    image = reader.spec.image
-    images = np.empty((len(result.ids), *image.shape), dtype=np.uint8)
+    name, image = next(iter(reader.spec.images.items()))
+    images = np.empty((len(result.ids), *image.shape), dtype=image.dtype)
     started_s = time.monotonic()
     chunks, unpack_s = _lookup_decompression_totals(store)
     held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
@@ -137,7 +137,7 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleSto
         digest = _compute_content_digest(images[place].data)
         _count_odd_boxes(result, result.ids[place], landed, reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], images[place], landed, reader):
+        if _transform_row_or_add_fault(result, result.ids[place], {name: images[place]}, landed, reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
@@ -186,11 +186,11 @@ def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometri
 
 
 def _transform_row_or_add_fault(
-    result: GroupResult, sample_id: int, row: Row, landed: SampleGeometries, reader: StreamReader
+    result: GroupResult, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries, reader: StreamReader
 ) -> bool:
     """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, row, landed)
+    fault = transform_sample_row(reader, sample_id, rows, landed)
     if fault is not None:
         result.faults.append(fault)
         return False

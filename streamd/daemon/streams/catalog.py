@@ -278,7 +278,7 @@ def locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlac
     if stream.transform is None:
         return None
     try:
-        return find_transform_source(stream.transform, folder)
+        return replace(find_transform_source(stream.transform, folder), by_name=stream.images is not None)
     except ConfigError as error:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
