@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from streamd.config.array_images import build_array_form
 from streamd.config.box_rules import find_box_image_problems, find_box_problems, has_boxes
 from streamd.config.fields import (
     BatchSize,
@@ -65,7 +66,7 @@ from streamd.config.schema_sections import (
 from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.dataset.files import TableSource
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, RawNumbers, SplitRule
+from streamd.dataset.sources import ArrayForm, DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
@@ -175,15 +176,14 @@ class StreamConfig(ConfigModel):
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
             None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
-            self._raw_numbers,
+            self._array_form,
         )
 
     @property
-    def _raw_numbers(self) -> RawNumbers | None:
-        """What arrays must hold in mode raw; None for other modes, and for files, whose form a decoder checks."""
-        if self.source.is_encoded or self.image.mode != "raw":
-            return None
-        return RawNumbers(self.image.channel_count, self.image.dtype)
+    def _array_form(self) -> ArrayForm | None:
+        """What the only array must hold; None for pixels of 8 bits, and for files, whose form a decoder checks."""
+        images = self.all_images
+        return None if self.source.is_encoded or len(images) > 1 else build_array_form(*images.values())
 
     @property
     def _has_only_own_picture(self) -> bool:
@@ -259,6 +259,8 @@ class StreamConfig(ConfigModel):
         """Yields what only several images have: another one to follow, and a place beside the sample's own file."""
         if isinstance(self.source, TableSource) and self.source.image is None and self.image.source is None:
             yield ("source", "image"), "is missing; give the column that holds the file names"
+        if self.source.kind in {"hdf5", "lmdb"} and getattr(self.source, "images", None) is None:
+            yield ("source", "images"), "is missing; give the array that holds the images"
         if self.image.like is not None:
             yield ("image", "like"), "names another image, and there is one; write both under images"
         if self.image.source is not None or self.image.root is not None:
@@ -421,12 +423,22 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
     }
     named = {"properties": {"source": {"required": ["image"]}}}
     table = {"properties": {"source": {"properties": {"kind": {"const": "table"}}}}, "not": {"required": ["images"]}}
+    one = {
+        "properties": {"source": {"properties": {"kind": {"enum": ["hdf5", "lmdb"]}}}},
+        "not": {"required": ["images"]},
+    }
+    array = {"properties": {"source": {"required": ["images"]}}}
     return {
         **schema,
         "properties": {"like": like, **properties},
         "required": [],
         "if": {"required": ["like"]},
-        "else": {"required": ["source"], "if": files, "then": sized, "allOf": [{"if": table, "then": named}]},
+        "else": {
+            "required": ["source"],
+            "if": files,
+            "then": sized,
+            "allOf": [{"if": table, "then": named}, {"if": one, "then": array}],
+        },
     }
 
 

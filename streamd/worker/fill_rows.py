@@ -9,13 +9,16 @@ import numpy as np
 
 from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
+from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample
 from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import build_box_label, build_stored_geometries
+from streamd.worker.box_labels import build_box_label
+from streamd.worker.gathering import gather_samples
+from streamd.worker.record_store import RecordStore, SampleGeometries
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transform_call import FailedTransformError, LabelColumns, StreamTransform, UnfitTransformError
@@ -45,27 +48,39 @@ class TaskRunner:
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
-        self._geometries: dict[int, dict[str, Geometry]] = {}  # of rows with a sample, where labels are boxes or points
+        self._geometries: dict[int, SampleGeometries] = {}  # of rows with a sample, where labels are boxes or points
         self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
         """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode."""
-        store, ids, rows = self._reader.store, self._task.ids, self._rows
+        store = self._reader.store
         if store is None:
             return False
-        if self._row_slice is not None:
-            self._is_gathered = store.gather_rows(ids, self._images[self._row_slice]).tolist()
-        else:
-            # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
-            parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
-            self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
-        if self._has_boxes:
-            self._geometries = build_stored_geometries(self._reader.spec.images, self._is_gathered)
+        # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
+        slices = (
+            [(slice(None), self._row_slice)]
+            if self._row_slice is not None
+            else [(slice(place, place + 1), slice(row, row + 1)) for place, row in enumerate(self._rows)]
+        )
+        self._is_gathered = [each for part in slices for each in self._gather_part(store, *part)]
         whole = all(self._is_gathered)
         if whole:
             self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
         return whole
+
+    def _gather_part(self, store: SampleStore | RecordStore, places: slice, rows: slice) -> list[bool]:
+        """Gathers samples of the task, at `places` of it, into `rows` of the slot. Returns which were gathered."""
+        found, landed = gather_samples(
+            store,
+            self._reader.spec.images,
+            self._task.ids[places],
+            {name: each[rows] for name, each in self._arrays.items()},
+            {name: several[places] for name, several in self._draws.items()},
+        )
+        if self._has_boxes:
+            self._geometries |= {(places.start or 0) + place: each for place, each in landed.items()}
+        return list(found.tolist())
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered.

@@ -29,6 +29,8 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
+from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
+from streamd.worker.record_store import RecordStore
 from streamd.worker.sample_files import SampleBytes, SampleFiles, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
@@ -62,7 +64,7 @@ class StreamReader:
     manifest: Manifest
     root: int  # a descriptor whose number stays the same when the root is opened again
     expected: ExpectedFiles
-    store: SampleStore | None = None
+    store: SampleStore | RecordStore | None = None
     cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
@@ -81,7 +83,7 @@ class StreamReader:
         manifest = open_listed_manifest(spec, manifest_path)
         root = _open_root_or_null(manifest, may_lack=may_lack_root)
         try:
-            store = open_store(manifest, root)
+            store = _open_samples(spec, manifest, root)
             shard_reader = open_shard_reader(manifest, root)
         except BaseException:
             os.close(root)
@@ -114,6 +116,8 @@ class StreamReader:
     @property
     def decoded_pixel_id(self) -> PixelId:
         """The identity of the pixels before a transform: of this installation's decoders, or of stored arrays."""
+        if needs_records(self.manifest, self.spec.images):
+            return compute_manifest_pixel_id(self.manifest, self.spec.images)
         if self.manifest.arrays is not None:
             return compute_stored_pixel_id(self.spec.image)
         return compute_sample_pixel_id(self.spec.images)
@@ -245,10 +249,19 @@ class StreamReader:
         os.close(root)
         if self.image_files is not None:
             self.image_files.reopen_roots()
+        if isinstance(self.store, ArrayRecords):
+            self.store.reopen_roots()
         if self.shard_reader is None:
             check_files_present(self.root, self.expected)
         else:
             self.shard_reader.close_shards()  # each shard is opened and checked again when it is next read
+
+
+def _open_samples(spec: StreamSpec, manifest: Manifest, root: int) -> SampleStore | RecordStore | None:
+    """Opens the arrays of a stream; None where its samples are files. Raises as `open_store`."""
+    if needs_records(manifest, spec.images):
+        return ArrayRecords(manifest, spec.images, root)
+    return open_store(manifest, root)
 
 
 def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:

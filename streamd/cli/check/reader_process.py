@@ -33,7 +33,6 @@ from streamd.cli.check.reader_messages import (
 )
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
-from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.decoders import BadImageError, decode_sample
@@ -46,13 +45,10 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import (
-    SampleGeometries,
-    build_box_label,
-    build_stored_geometries,
-    find_label_geometry,
-)
+from streamd.worker.box_labels import build_box_label, find_label_geometry
+from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
+from streamd.worker.record_store import SampleGeometries
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transform_call import FailedTransformError, UnfitTransformError
 from streamd.worker.transforms import RNG_PURPOSE
@@ -92,7 +88,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
     page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
-        _read_array_rows(seen, reader, reader.store, page)
+        _read_array_rows(seen, reader, page)
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
     rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
@@ -119,34 +115,36 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     return seen
 
 
-def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleStore, page: ProgressPage) -> None:
+def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPage) -> None:
     """Reads rows of arrays, which need no decoding, and adds them to `result`."""
-    name, image = next(iter(reader.spec.images.items()))
-    images = np.empty((len(result.ids), *image.shape), dtype=image.dtype)
+    store, spec, ids = reader.store, reader.spec, np.array(result.ids, dtype=np.int64)
+    assert store is not None  # noqa: S101 - the caller has asked
+    rows = {name: np.empty((ids.size, *image.shape), image.dtype) for name, image in spec.images.items()}
     started_s = time.monotonic()
     chunks, unpack_s = _lookup_decompression_totals(store)
-    held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
+    draws = compute_sample_draws(spec.images, spec.seed, 0, ids)
+    held, landed = gather_samples(store, spec.images, ids, rows, draws)
     result.read_s = time.monotonic() - started_s
     chunks_after, unpack_after_s = _lookup_decompression_totals(store)
     result.unpacked, result.unpack_s = chunks_after - chunks, unpack_after_s - unpack_s
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
-    landed = build_stored_geometries(reader.spec.images, [True])[0]
     for place in np.flatnonzero(held).tolist():
-        digest = _compute_content_digest(images[place].data)
-        _count_odd_boxes(result, result.ids[place], landed, reader)
+        sample = {name: each[place] for name, each in rows.items()}
+        digest = _compute_content_digest(b"".join(each.data for each in sample.values()))
+        _count_odd_boxes(result, result.ids[place], landed[place], reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], {name: images[place]}, landed, reader):
+        if _transform_row_or_add_fault(result, result.ids[place], sample, landed[place], reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
         file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # the file's type stands for a format
-        result.formats[kind] = result.sizes[f"{image.height}x{image.width}"] = len(result.digests)
+        result.formats[kind] = result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
 
 
-def _lookup_decompression_totals(store: SampleStore) -> tuple[int, float]:
+def _lookup_decompression_totals(store: object) -> tuple[int, float]:
     """Returns how many chunks a store has decompressed so far, and the seconds that this took."""
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 

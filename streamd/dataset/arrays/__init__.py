@@ -21,6 +21,7 @@ class NpySource(DataSource):
 
     is_encoded: ClassVar[bool] = False
     has_columns: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["npy"] = field(default="npy", init=False)
     path: Annotated[
