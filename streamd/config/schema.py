@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from streamd.config.array_images import build_array_form
-from streamd.config.box_rules import find_box_image_problems, find_box_problems, has_boxes
+from streamd.config.box_rules import find_box_image_problems, find_box_problems
 from streamd.config.fields import (
     BatchSize,
     ConfigModel,
@@ -236,11 +236,9 @@ class StreamConfig(ConfigModel):
             problems = [*find_image_problems(self.images, self.source, labels)]
             if not self.images:
                 raise build_validation_error(*problems)
-        problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
+        problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
         problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
         problems += find_box_image_problems(self.labels, self.all_images)
-        if self.cache is not None and has_boxes(self.labels, self.source):
-            problems.append((("cache",), "a cache does not keep where a picture's boxes and points lie; remove it"))
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:
@@ -296,13 +294,6 @@ class StreamConfig(ConfigModel):
             own = [] if image.normalize is None else find_normalize_problems(image.normalize, image)
             problems += [((*place, *keys), why) for keys, why in own]
         return problems
-
-    def _find_unshared_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that this version serves for one picture a sample only."""
-        if len(self.all_images) == 1 and all(image.mode != "index" for image in self.all_images.values()):
-            return
-        if self.cache is not None:
-            yield ("cache",), "a cache of several images, or of class numbers, is not in this version; remove it"
 
 
 class Config(ConfigModel):

@@ -17,6 +17,7 @@ from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
 from streamd.worker.box_labels import build_box_label
+from streamd.worker.cached_records import CachedRecords
 from streamd.worker.gathering import gather_samples
 from streamd.worker.record_store import RecordStore, SampleGeometries
 from streamd.worker.sample_files import SampleBytes
@@ -136,8 +137,14 @@ class TaskRunner:
 
     def write_to_cache(self, cache: DecodedCache) -> None:
         """Writes the decoded rows to the cache."""
+        store = self._reader.store
         for place in self._decoded:
-            cache.write_row(int(self._task.ids[place]), self._images[self._rows[place]])
+            sample_id, row = int(self._task.ids[place]), self._rows[place]
+            if isinstance(store, CachedRecords):
+                rows = {name: values[row] for name, values in self._arrays.items()}
+                store.write_record(sample_id, rows, self._geometries.get(place, {}))
+            else:
+                cache.write_row(sample_id, self._images[row])
 
     def transform_rows(self, start: int, stop: int) -> None:
         """Applies the stream's transform to the rows from `start` to `stop` that hold a sample.

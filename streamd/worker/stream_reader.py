@@ -18,6 +18,7 @@ from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache.file import UnfitCacheError
+from streamd.dataset.cache.record import RecordLayout
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
@@ -30,6 +31,7 @@ from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
+from streamd.worker.cached_records import CachedRecords
 from streamd.worker.record_store import RecordStore
 from streamd.worker.sample_files import SampleBytes, SampleFiles, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
@@ -89,7 +91,7 @@ class StreamReader:
             os.close(root)
             raise
         expected = choose_expected_files(manifest)
-        files = SampleFiles.open(spec, manifest, root, shard_reader)
+        files = SampleFiles.open(spec, manifest, root, shard_reader, may_lack_roots=may_lack_root)
         return StreamReader(spec, manifest, root, expected, store, shard_reader=shard_reader, image_files=files)
 
     def batch_layout(self, rows: int) -> SlotLayout:
@@ -311,7 +313,9 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
         cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_pixel_id)
     except UnfitCacheError as error:
         return source, "; ".join(filter(None, [remarks, f"nothing is cached: {error}"]))
-    return replace(source, store=cache, cache=cache), remarks
+    layout = RecordLayout.from_stream_spec(source.spec)
+    store = cache if layout.is_one_image else CachedRecords(cache, layout)
+    return replace(source, store=store, cache=cache), remarks
 
 
 def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, str]:

@@ -16,12 +16,18 @@ from streamd.worker.stream_reader import StreamReader, open_reader
 
 
 @contextmanager
-def open_records(stream: dict[str, Any], folder: Path, *, is_writable: bool = True) -> Iterator[StreamReader]:
-    """Opens a stream of a configuration in `folder`, where a transform lies beside it, and its lists."""
+def open_records(
+    stream: dict[str, Any], folder: Path, *, is_writable: bool = True, is_listed: bool = False
+) -> Iterator[StreamReader]:
+    """Opens a stream of a configuration in `folder`, where a transform lies beside it, and its lists.
+
+    `is_listed`: its samples are not listed again. `is_writable`: its cache is filled.
+    """
     path = folder / "config.yaml"
     path.write_text(json.dumps({"streams": {"train": stream}}))
     config = load_config(path)
-    write_sample_manifests(config, folder / "state", lambda *_: None)
+    if not is_listed:
+        write_sample_manifests(config, folder / "state", lambda *_: None)
     (served,) = open_streams(config, folder / "state")
     cache = None if served.cache is None else replace(served.cache, writable=is_writable)
     if cache is not None:
