@@ -130,8 +130,8 @@ class StreamConfig(ConfigModel):
     """
     transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
-    for every sample, once for all its trainers. It must not raise at random: a sample for which it has raised once
-    counts as bad from then on.
+    for every sample, once for all its trainers. With the key images, image is a dict of all images of the sample. It
+    must not raise at random: a sample for which it has raised once counts as bad from then on.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What to do with samples that cannot be decoded."""
