@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from mistake import in_train
+from mistake import Mistake, in_train
 
 MASKED: Final = """\
 streams:
@@ -106,13 +106,17 @@ OF_IMAGE_ARRAYS: Final = (
         ),
         do="Add `from: /masks`, or give the image the name of the array.",
     ),
-    in_masks(
+    Mistake(
         "saved a class number that a mask does not hold",
-        prepare=saved(_build_large_masks()),
+        printed=True,
+        says=(
+            "train: 1 unreadable file: photos.npy[3]: mask: it holds the class number 300, and uint8 holds 0 to 255; "
+            "use dtype: uint16"
+        ),
+        do="Write `dtype: uint16`, or correct the array.",
+        config=MASKED,
         command="streamd check --config config.yaml",
         status=1,
-        printed=True,
-        says="",
-        do="Write `dtype: uint16`, or correct the array.",
+        prepare=saved(_build_large_masks()),
     ),
 )

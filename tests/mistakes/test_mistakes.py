@@ -79,6 +79,7 @@ def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> 
         "named a configuration that is not there",
         "named the folder that the configuration is in",
         "named an image instead of the configuration",
+        "saved a class number that a mask does not hold",
         "left boxes without area and outside of their pictures in the data",
     ]
 
