@@ -7,7 +7,7 @@ The configuration fills these in; no format depends on the library that parses i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
@@ -157,7 +157,7 @@ class ImageSource:
     place: str | None
     root: Path | None = None
     is_pattern: bool = False
-    form: ArrayForm | None = None
+    form: ArrayForm | None = field(default=None, repr=False)  # lists made before it existed stay valid
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,10 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
 def _format_images_for_id(stream: StreamConfig) -> str:
     """Formats the places of images, and what arrays hold in mode raw; empty for the one picture of the source."""
     request = stream.listing_request
-    places = "" if request.images is None else f" {dict(request.images)!r}"
+    images = request.images or {}
+    places = "" if request.images is None else f" {dict(images)!r}"
+    forms = {name: image.form for name, image in images.items() if image.form is not None}
+    places += f" {forms!r}" if forms else ""
     return places if request.raw is None else f"{places} {request.raw!r}"
 
 

@@ -79,12 +79,7 @@ def scan_hdf5(
     `images` are those of a sample; None means the source's own, which hold what `raw` says. Raises ConfigError.
     """
     key = f"streams.{stream}.source"
-    with translate_read_errors(source.path, f"{key}.path"):
-        path = source.path.resolve(strict=True)  # links in the user's own path may lead anywhere
-        if path.is_dir():
-            raise ConfigError(
-                f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
-            )
+    path = _resolve_file(source.path, f"{key}.path")
     names = [os.fsencode(path.name)]
     # The manifest gets the size and mtime from before the file is read. They are compared again after the last read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
@@ -115,6 +110,17 @@ def scan_hdf5(
         display_names=shown,
         image_arrays=listed,
     )
+
+
+def _resolve_file(given: Path, key: str) -> Path:
+    """Returns the path of the file. Links in the user's own path may lead anywhere."""
+    with translate_read_errors(given, key):
+        path = given.resolve(strict=True)
+        if path.is_dir():
+            raise ConfigError(
+                f"{key}: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
+            )
+        return path
 
 
 def _locate_images(

@@ -109,24 +109,18 @@ def scan_lmdb(
         )
 
     columns = {name: [build_column(name, array) for array in several] for name, several in asked.items()}
-    found = convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count))
-    commit = np.array([file.commit])
-    extras = [{OFFSETS_COLUMN: listing.offsets[each.name], COMMIT_COLUMN: commit} for each in wanted]
-    more = {
-        name: ImageArrays(arrays, files, sizes, mtimes_ns, None, extra)
-        for name, arrays, extra in zip(own.inside, listing.arrays[1:], extras[1:], strict=True)
-    }
-    more |= list_npy_images(stream, own.beside, file.count, source.range, path.parent, progress)
+    first, *more = listing.list_images(files, sizes, mtimes_ns)
+    beside = list_npy_images(stream, own.beside, file.count, source.range, path.parent, progress)
     return ScannedSamples(
         path.parent,
         files,
         sizes,
         mtimes_ns,
-        *found,
-        arrays=listing.arrays[0],
-        extra=extras[0],
+        *convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count)),
+        arrays=first.arrays,
+        extra=first.extra,
         display_names=listing.join_display_names(),
-        image_arrays=more,
+        image_arrays=dict(zip(own.inside, more, strict=True)) | beside,
     )
 
 
@@ -227,6 +221,20 @@ class _LmdbListing:
                 progress(number)
         progress(self._file.count)
         self._warn_of_pixels_beyond_range(next(iter(known.values())))
+
+    def list_images(self, files: Sequence[bytes], sizes: Int64s, mtimes_ns: Int64s) -> list[ImageArrays]:
+        """Returns where the images lie, in their order, once all samples were read. All lie in the same file."""
+        commit = np.array([self._file.commit])
+        return [
+            ImageArrays(
+                arrays,
+                files,
+                sizes,
+                mtimes_ns,
+                extra={OFFSETS_COLUMN: self.offsets[image.name], COMMIT_COLUMN: commit},
+            )
+            for image, arrays in zip(self._images, self.arrays, strict=True)
+        ]
 
     def _inspect_new_layout(self, number: int, value: memoryview) -> ValueTemplate:
         """Decodes a sample whose layout is new, and checks it against the first one. Raises ConfigError."""
