@@ -102,13 +102,10 @@ def scan_lmdb(
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
-    def build_column(name: str, array: str) -> Column:
-        values = listing.collectors[array].join_values()
-        return npy_columns.build_array_column(
-            values, path, f"{path.name}:{array}", build_label_key(stream, name), file.count
-        )
-
-    columns = {name: [build_column(name, array) for array in several] for name, several in asked.items()}
+    columns = {
+        name: [listing.build_label_column(array, build_label_key(stream, name)) for array in several]
+        for name, several in asked.items()
+    }
     first, *more = listing.list_images(files, sizes, mtimes_ns)
     beside = list_npy_images(stream, own.beside, file.count, source.range, path.parent, progress)
     return ScannedSamples(
@@ -221,6 +218,11 @@ class _LmdbListing:
                 progress(number)
         progress(self._file.count)
         self._warn_of_pixels_beyond_range(next(iter(known.values())))
+
+    def build_label_column(self, array: str, key: str) -> Column:
+        """Returns the values of a label's array, once all samples were read."""
+        values, path = self.collectors[array].join_values(), self._file.path
+        return npy_columns.build_array_column(values, path, f"{path.name}:{array}", key, self._file.count)
 
     def list_images(self, files: Sequence[bytes], sizes: Int64s, mtimes_ns: Int64s) -> list[ImageArrays]:
         """Returns where the images lie, in their order, once all samples were read. All lie in the same file."""
