@@ -64,7 +64,7 @@ class ArrayRecords(RecordStore):
     """The samples of a manifest that lists arrays.
 
     An image that is served as it is stored is gathered into its rows; the others go through a buffer, some rows at a
-    time. One bad image makes its sample bad.
+    time. One bad image makes its sample bad. `stores` has the store of each image.
     """
 
     def __init__(self, manifest: Manifest, images: Images, root: int) -> None:
@@ -72,7 +72,7 @@ class ArrayRecords(RecordStore):
         self._images = images
         self._listed = {name: image for name, image in manifest.image_arrays.items() if name in images}
         self._roots: dict[str, int] = {}  # of images that lie elsewhere; the numbers stay when roots are opened again
-        self._stores: dict[str, SampleStore] = {}
+        self.stores: dict[str, SampleStore] = {}
         self._faults: dict[int, str] = {}
         arrays = find_image_arrays(manifest, images)
         self._shapes = {name: each.shape for name, each in arrays.items()}
@@ -91,16 +91,16 @@ class ArrayRecords(RecordStore):
             listed = self._listed.get(name)
             if listed is not None and listed.has_own_root:
                 self._roots[name] = open_root_folder(listed.root)
-            self._stores[name] = open_row_store(listed or manifest, each, self._roots.get(name, root))
+            self.stores[name] = open_row_store(listed or manifest, each, self._roots.get(name, root))
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """See `RecordStore`. No sample can be gathered once a file of any image has changed."""
-        held = [store.find_gatherable(ids) for store in self._stores.values()]
+        held = [store.find_gatherable(ids) for store in self.stores.values()]
         return np.logical_and.reduce(held)
 
     def prefetch_rows(self, ids: Ids) -> None:
         """See `RecordStore`."""
-        for store in self._stores.values():
+        for store in self.stores.values():
             store.prefetch_rows(ids)
 
     def gather_records(
@@ -128,7 +128,7 @@ class ArrayRecords(RecordStore):
         shape = (ids.size, *self._shapes[name])
         is_final = self._dtypes[name] == rows.dtype and is_shown_whole(self._fixed[name])
         gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
-        held &= self._stores[name].gather_rows(ids, gathered)
+        held &= self.stores[name].gather_rows(ids, gathered)
         return None if is_final else gathered
 
     def _place_images(
@@ -160,7 +160,7 @@ class ArrayRecords(RecordStore):
         """See `RecordStore`. The reason names the image, where a sample has several."""
         if sample_id in self._faults:
             return self._faults[sample_id]
-        found = ((name, store.find_permanent_fault(sample_id)) for name, store in self._stores.items())
+        found = ((name, store.find_permanent_fault(sample_id)) for name, store in self.stores.items())
         return next((self._name_image(name, sample_id, fault) for name, fault in found if fault), _NO_FAULT)
 
     def _name_image(self, name: str, sample_id: int, fault: str) -> str:
@@ -183,7 +183,7 @@ class ArrayRecords(RecordStore):
         with ExitStack() as closing:
             for root in self._roots.values():
                 closing.callback(os.close, root)
-            for store in self._stores.values():
+            for store in self.stores.values():
                 closing.callback(store.close)
         self._roots.clear()
-        self._stores.clear()
+        self.stores.clear()

@@ -45,6 +45,7 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.worker.array_records import ArrayRecords
 from streamd.worker.box_labels import build_box_label, find_label_geometry
 from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
@@ -146,6 +147,9 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPa
 
 def _lookup_decompression_totals(store: object) -> tuple[int, float]:
     """Returns how many chunks a store has decompressed so far, and the seconds that this took."""
+    if isinstance(store, ArrayRecords):
+        totals = [_lookup_decompression_totals(each) for each in store.stores.values()]
+        return sum(chunks for chunks, _ in totals), sum(seconds for _, seconds in totals)
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
