@@ -95,8 +95,8 @@ class ArrayRecords(RecordStore):
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """See `RecordStore`. No sample can be gathered once a file of any image has changed."""
-        held = [store.find_gatherable(ids) for store in self.stores.values()]
-        return np.logical_and.reduce(held)
+        held: Mask = np.logical_and.reduce([store.find_gatherable(ids) for store in self.stores.values()])
+        return held
 
     def prefetch_rows(self, ids: Ids) -> None:
         """See `RecordStore`."""

@@ -1,5 +1,7 @@
 """Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
 
+`npy_images` describes the arrays in .npy files, also those of further images of a sample.
+
 The folder also holds what all stores of rows share: their protocol (`store`), which numbers are `pixels`, the
 conversion of other numbers (`to_uint8`), `readahead` from the disk, and the base class that checks for changed files
 (`row_store`).
