@@ -24,8 +24,9 @@ from streamd.decode.stored import (
     is_shown_whole,
     place_stored_image,
 )
+from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES
-from streamd.worker.record_store import RecordStore, SampleDraws, SampleGeometries
+from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
 
 Images = Mapping[str, ImageSpec]
 
@@ -104,15 +105,17 @@ class ArrayRecords(RecordStore):
             store.prefetch_rows(ids)
 
     def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
     ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
         """See `RecordStore`."""
         held = np.ones(ids.size, np.bool_)
         landed: dict[int, SampleGeometries] = {}
         for start in range(0, ids.size, self._rows_at_once):
             part = slice(start, min(start + self._rows_at_once, ids.size))
+            report_row(start, WorkerPhase.READING)
             stored = {name: self._gather_image(name, ids[part], rows[name][part], held[part]) for name in self._order}
             for place in np.flatnonzero(held[part]).tolist():
+                report_row(start + place, WorkerPhase.DECODING)
                 geometries = self._place_images(int(ids[start + place]), start + place, place, stored, rows, draws)
                 if geometries is None:
                     held[start + place] = False

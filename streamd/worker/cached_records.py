@@ -10,7 +10,7 @@ from streamd.core.sampler import Ids
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.cache.record import RecordLayout
 from streamd.dataset.cache.store import DecodedCache
-from streamd.worker.record_store import RecordStore, SampleDraws, SampleGeometries
+from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
 
 
 class CachedRecords(RecordStore):
@@ -29,10 +29,10 @@ class CachedRecords(RecordStore):
         self._cache.prefetch_rows(ids)
 
     def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
     ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
         """See `RecordStore`. A record found damaged is not held from then on."""
-        del draws
+        del draws, report_row  # records are copied, which takes no time worth mentioning
         held = self._cache.find_sound_rows(ids)
         landed: dict[int, SampleGeometries] = {}
         for place in np.flatnonzero(held).tolist():

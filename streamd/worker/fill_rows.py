@@ -54,7 +54,10 @@ class TaskRunner:
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
-        """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode."""
+        """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode.
+
+        Raises MemoryError, with the page still at the row that needed the memory.
+        """
         store = self._reader.store
         if store is None:
             return False
@@ -65,8 +68,8 @@ class TaskRunner:
             parts = ((slice(place, place + 1), slice(row, row + 1)) for place, row in enumerate(self._rows))
             self._is_gathered = [each for part in parts for each in self._gather_part(store, *part)]
         whole = all(self._is_gathered)
-        if whole:
-            self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
+        # No row's pixels are at work while files are read, which may take any time.
+        self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE if whole else WorkerPhase.READING)
         return whole
 
     def _gather_part(self, store: SampleStore | RecordStore, places: slice, rows: slice) -> list[bool]:
@@ -83,6 +86,7 @@ class TaskRunner:
             ids,
             {name: each[rows] for name, each in self._arrays.items()},
             {name: several[places] for name, several in self._draws.items()},
+            lambda place, phase: self._page.write_row_progress(self._task.number, places.start + place, phase),
         )
         if self._has_boxes:
             self._geometries |= {places.start + place: each for place, each in landed.items()}

@@ -8,7 +8,7 @@ from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
 from streamd.decode.geometry import Geometry
-from streamd.worker.record_store import RecordStore, SampleDraws, SampleGeometries
+from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
 
 
 def gather_samples(
@@ -17,6 +17,7 @@ def gather_samples(
     ids: Ids,
     rows: Mapping[str, Pixels],
     draws: SampleDraws,
+    report_row: ReportRow = ignore_row_report,
 ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
     """Writes the samples that a store holds into `rows` by image, each (n, ...).
 
@@ -24,7 +25,7 @@ def gather_samples(
     images that are cropped at random.
     """
     if isinstance(store, RecordStore):
-        return store.gather_records(ids, rows, draws)
+        return store.gather_records(ids, rows, draws, report_row)
     held = store.gather_rows(ids, next(iter(rows.values())))
     return held, build_stored_geometries(images, held.tolist())
 

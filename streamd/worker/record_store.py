@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from streamd.core.sampler import Ids
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.decode.geometry import Draw, Geometry
+from streamd.ipc.progress_page import WorkerPhase
 
 SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row
+# This receives the place of the sample at work, and what is done: READING its rows, or DECODING, which resizes them.
+ReportRow = Callable[[int, WorkerPhase], None]
 SampleDraws = Mapping[str, Sequence[Draw | None]]  # by image, one draw a sample
+
+
+def ignore_row_report(place: int, phase: WorkerPhase) -> None:
+    """Ignores the report, where no progress page is shared with a daemon."""
 
 
 class RecordStore(ABC):
@@ -26,7 +33,7 @@ class RecordStore(ABC):
 
     @abstractmethod
     def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
     ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
         """Writes the images of samples into `rows` by image, each (n, ...), with the draws of each sample.
 

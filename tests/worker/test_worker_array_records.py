@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filled_rows import Filled
+from filled_rows import Filled, Unfilled
 from PIL import Image
 from support.array_records import BANDS, BOXES, COUNT, KINDS, MASKS, PHOTOS, build_array_stream, write_arrays
 from support.record_readers import open_records
@@ -18,7 +18,10 @@ from streamd.core.sampler import PAD_ID
 from streamd.decode.decoders import decode_sample
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.decode.random_crop import compute_sample_draws
+from streamd.decode.stored import place_stored_image
 from streamd.errors import ConfigError, DataAwayError
+from streamd.ipc.progress_page import WorkerPhase
+from streamd.worker import array_records
 from streamd.worker.array_records import ArrayRecords
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader
 
@@ -210,3 +213,21 @@ def test_arrays_of_another_number_of_rows_are_refused_with_the_key(tmp_path: Pat
         stream = build_array_stream(tmp_path / kind, kind, ALL, arrays={"mask": MASKS[:5]})
         with refused, open_records(stream, tmp_path):
             pass
+
+
+def test_the_row_at_work_is_on_the_progress_page_while_its_images_are_resized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, WorkerPhase]] = []
+    with open_records(build_array_stream(tmp_path, "npy", ALL), tmp_path) as reader:
+        task = Unfilled(reader, [4, 0, 2])
+
+        def place(*arguments: Any) -> Any:
+            progress = task.track.read_row_progress()
+            told.append((progress.place, progress.phase))
+            return place_stored_image(*arguments)
+
+        monkeypatch.setattr(array_records, "place_stored_image", place)
+        assert task.filling.gather_stored_rows()
+        assert told[::3] == [(place, WorkerPhase.DECODING) for place in range(3)]  # photo, mask and band
+        assert task.track.read_row_progress().phase is WorkerPhase.IDLE
