@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from streamd.config.schema_sections import ImageConfig, parse_npy_path
@@ -60,6 +61,15 @@ def build_array_sources(images: Mapping[str, ImageConfig], source: DataSource) -
         name: ImageSource(_find_place(name, image, source), form=build_array_form(image))
         for name, image in images.items()
     }
+
+
+def list_image_paths(images: Mapping[str, ImageConfig], source: DataSource) -> tuple[Path, ...]:
+    """Returns the .npy files and the roots that images name besides their source; patterns are not expanded."""
+    files = (
+        Path(image.resolve_file()) for image in images.values() if not source.is_encoded and _is_npy(image, source)
+    )
+    roots = (image.root for image in images.values() if source.is_encoded and image.root is not None)
+    return (*files, *roots)
 
 
 def _find_place(name: str, image: ImageConfig, source: DataSource) -> str | None:

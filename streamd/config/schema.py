@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.array_images import build_array_form
+from streamd.config.array_images import build_array_form, list_image_paths
 from streamd.config.box_rules import find_box_image_problems, find_box_problems
 from streamd.config.fields import (
     BatchSize,
@@ -195,8 +195,8 @@ class StreamConfig(ConfigModel):
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The files and folders that source, labels and weights name; patterns are not expanded."""
-        return (*self.source.data_paths, *self.array_files)
+        """The files and folders that source, images, labels and weights name; patterns are not expanded."""
+        return (*self.source.data_paths, *list_image_paths(self.all_images, self.source), *self.array_files)
 
     @property
     def label_files(self) -> tuple[Path, ...]:

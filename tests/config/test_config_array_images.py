@@ -113,3 +113,12 @@ def test_what_arrays_cannot_serve_is_refused_in_a_sentence(
 def test_a_file_of_arrays_needs_the_name_of_one_where_there_is_no_key_images(source: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"train\.source\.images: is missing; give the array that holds the images"):
         load_config({"streams": {"train": {"source": source, "labels": {}}}})
+
+
+def test_files_and_roots_of_images_are_among_the_places_that_a_daemon_waits_for(tmp_path: Path) -> None:
+    images = {"photo": PHOTO, "mask": {**MASK, "from": "m.npy"}, "band": {**BAND, "from": "b-*.npy", "root": "deep"}}
+    places = [tmp_path / name for name in ("photos.npy", "m.npy", "deep/b-*.npy")]
+    assert list(stream(NPY, images, tmp_path).data_paths) == places
+    folder = {"kind": "folder", "path": "photos"}
+    files = {"photo": PHOTO, "mask": {**MASK, "from": "{stem}.png", "root": "masks"}}
+    assert list(stream(folder, files, tmp_path).data_paths) == [tmp_path / "photos", tmp_path / "masks"]
