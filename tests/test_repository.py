@@ -57,6 +57,7 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/dataset/manifest/header.py": "tests/dataset/manifest/test_manifest.py",
     "streamd/dataset/files/lookup.py": "tests/dataset/files/test_files_table.py",
     "streamd/ipc/lifeline.py": "tests/ipc/test_ipc_fd_passing.py",
+    "streamd/worker/record_store.py": "tests/worker/test_worker_gathering.py",
     "streamd/gate/authenticator.py": "tests/gate/test_gate_network_gate.py",
     "streamd/gate/network_router.py": "tests/gate/test_gate_network_gate.py",
     "streamd/gate/socket_reader.py": "tests/gate/test_gate_network_gate.py",

@@ -217,7 +217,10 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
 def _format_images_for_id(stream: StreamConfig) -> str:
     """Formats the places of images, and what arrays hold in mode raw; empty for the one picture of the source."""
     request = stream.listing_request
-    places = "" if request.images is None else f" {dict(request.images)!r}"
+    images = request.images or {}
+    places = "" if request.images is None else f" {dict(images)!r}"
+    forms = {name: image.form for name, image in images.items() if image.form is not None}
+    places += f" {forms!r}" if forms else ""
     return places if request.raw is None else f"{places} {request.raw!r}"
 
 
@@ -278,7 +281,7 @@ def locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlac
     if stream.transform is None:
         return None
     try:
-        return find_transform_source(stream.transform, folder)
+        return replace(find_transform_source(stream.transform, folder), by_name=stream.images is not None)
     except ConfigError as error:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
@@ -321,14 +324,16 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
     normalize = stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists()
-    size = None if listed.arrays is None else _check_array_images(stream, listed.arrays.shape)
+    stored = {} if listed.arrays is None else _check_array_images(stream, listed)
     # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        images={name: build_image_spec(name, stream.all_images, stream.normalize, size) for name in stream.all_images},
+        images={
+            name: build_image_spec(name, stream.all_images, stream.normalize, stored) for name in stream.all_images
+        },
         labels=listed.labels,
         normalize=normalize,
         shuffle=stream.shuffle.kind,
@@ -357,18 +362,23 @@ def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[
     return chunk, shuffle.buffer if "buffer" in written else packed.compute_shuffle_buffer_chunks(rows, chunk)
 
 
-def _check_array_images(stream: StreamConfig, shape: tuple[int, int, int]) -> tuple[int, int]:
-    """Returns the (height, width) of stored images. Raises ConfigError unless they are as the configuration says."""
-    key, wanted = f"streams.{stream.name}.image", stream.image
-    height, width, channels = shape
-    if wanted.size not in {None, "stored", (height, width)}:
-        raise ConfigError(
-            f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
-            "stored, and resize in the trainer's model, or save them resized"
-        )
-    if wanted.channel_count != channels:
-        raise ConfigError(
-            f"{key}.mode: {wanted.mode} has {format_count(wanted.channel_count, 'channel')}, but the images in the "
-            f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
-        )
-    return height, width
+def _check_array_images(stream: StreamConfig, listed: Manifest) -> dict[str, tuple[int, int]]:
+    """Returns the (height, width) of each stored image. Raises ConfigError unless all are as configured."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, image in stream.all_images.items():
+        arrays = listed.image_arrays[name].arrays if name in listed.image_arrays else listed.arrays
+        assert arrays is not None  # noqa: S101 - the caller has asked
+        key = f"streams.{stream.name}.{'image' if stream.images is None else f'images.{name}'}"
+        height, width, channels = arrays.shape
+        if stream.images is None and image.size not in {None, "stored", (height, width)}:
+            raise ConfigError(
+                f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
+                "stored, and resize in the trainer's model, or save them resized"
+            )
+        if image.channel_count != channels:
+            raise ConfigError(
+                f"{key}.mode: {image.mode} has {format_count(image.channel_count, 'channel')}, but the images in the "
+                f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
+            )
+        sizes[name] = height, width
+    return sizes

@@ -104,7 +104,7 @@ def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedLis
     """Writes the lists of all streams to `target`, whole or not at all. All must be listed. Raises ConfigError."""
     streams = open_streams(config.model_copy(update={"expect": None}), state)
     for stream in streams:
-        if stream.manifest.images:
+        if stream.manifest.images or stream.manifest.image_arrays:
             raise ConfigError(
                 f"streams.{stream.spec.name}.images: a list with several images a sample cannot be exported in this "
                 "version; let each host list its own copy, and let expect: compare the orders"

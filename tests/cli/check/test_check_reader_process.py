@@ -158,7 +158,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
 def test_a_transform_fault_says_what_a_worker_would_do(
     transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
 ) -> None:
-    fault = transform_sample_row(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
+    fault = transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), colour, np.uint8)})
     assert fault is not None
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
@@ -166,5 +166,5 @@ def test_a_transform_fault_says_what_a_worker_would_do(
 def test_good_samples_have_no_fault_with_and_without_a_transform(
     transformed: StreamReader, source: StreamReader
 ) -> None:
-    assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None
-    assert transform_sample_row(source, 3, np.full((32, 32, 3), 1, np.uint8)) is None
+    assert transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), 3, np.uint8)}) is None
+    assert transform_sample_row(source, 3, {"image": np.full((32, 32, 3), 1, np.uint8)}) is None
