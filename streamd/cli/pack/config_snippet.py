@@ -15,6 +15,7 @@ from streamd.core.spec import ONLY_IMAGE, ImageSpec, StreamSpec
 
 _KEPT_SETTINGS: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
 _INDEX_FILLS: Final = {"uint8": 255, "uint16": 65535}  # the configuration's defaults
+_ENTRY_MODES: Final = frozenset({"index", "RGBA"})  # of arrays, these are served by `images` only
 _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
 
 
@@ -59,14 +60,14 @@ def build_decoded_pack_settings(
 
 def build_decoded_image_settings(spec: StreamSpec, places: Mapping[str, str | None]) -> dict[str, object]:
     """Returns `image:` or `images:` for a pack of decoded images, which have the size of the stream."""
-    if is_only_image(spec) and spec.image.mode != "index":
-        return {"image": {"size": "stored", **_build_number_keys(spec.image, spec, is_decoded=True)}}
+    if is_only_image(spec) and spec.image.mode not in _ENTRY_MODES:
+        return {"image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
     return {
         "images": {
             name: {
                 **({} if (place := places[name]) is None else {"from": place}),
                 "size": [image.height, image.width],
-                **_build_number_keys(image, spec, is_decoded=True),
+                **_build_number_keys(image, spec),
             }
             for name, image in spec.images.items()
         }
@@ -101,12 +102,9 @@ def _build_encoded_keys(image: ImageSpec, spec: StreamSpec, *, is_delivered: boo
     return {"size": size, **numbers, **resize, **exact, **drawn}
 
 
-def _build_number_keys(image: ImageSpec, spec: StreamSpec, *, is_decoded: bool = False) -> dict[str, object]:
-    """Returns what the numbers of an image are: mode, channels, dtype, range, fill, and a normalize of its own.
-
-    Arrays know no alpha, so decoded images of mode RGBA are served as four channels of raw numbers.
-    """
-    mode = "raw" if is_decoded and image.mode == "RGBA" else image.mode
+def _build_number_keys(image: ImageSpec, spec: StreamSpec) -> dict[str, object]:
+    """Returns what the numbers of an image are: mode, channels, dtype, range, fill, and a normalize of its own."""
+    mode = image.mode
     keys: dict[str, object] = {} if mode == "RGB" else {"mode": mode}
     keys |= {"channels": image.channels} if mode == "raw" else {}
     keys |= {"dtype": image.dtype} if image.dtype != "uint8" else {}
