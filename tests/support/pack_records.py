@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+
 from support.stored_numbers import build_numbers, encode_png, encode_tiff
 
 HEIGHT, WIDTH = 20, 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,9 @@ from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.paths.patterns import NPY_SUFFIX
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import DataSource, LabelSource
+from streamd.dataset.sources import ArrayForm, DataSource, ImageSource, LabelSource
 from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
@@ -269,7 +270,18 @@ def describe_portable_settings(stream: StreamConfig) -> str:
     given = {name: value for name, value in keys.items() if value is not None}
     labels = None if request.labels is None else {name: _drop_path(each) for name, each in request.labels.items()}
     weights = None if request.weights is None else _drop_path(request.weights)
-    return f"{given}{version} {labels} {request.split} {weights}"
+    images = "" if request.images is None else f" {_describe_images(request.images, stream.source.kind)}"
+    return f"{given}{version} {labels} {request.split} {weights}{images}"
+
+
+def _describe_images(images: Mapping[str, ImageSource], kind: str) -> dict[str, tuple[str | None, ArrayForm | None]]:
+    """Returns where the images of a sample lie, less the folders of .npy files, and what arrays of them must hold."""
+    places = {name: image.place for name, image in images.items()}
+    named = {
+        name: Path(place).name if place is not None and (kind == "npy" or place.endswith(NPY_SUFFIX)) else place
+        for name, place in places.items()
+    }
+    return {name: (named[name], image.form) for name, image in images.items()}
 
 
 def _drop_path(label: LabelSource) -> LabelSource:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -43,12 +43,15 @@ from streamd.dataset.manifest.header import (
     read_manifest_header,
 )
 from streamd.dataset.manifest.image_arrays import (
+    ARRAY_PREFIX,
+    ImageArrayHeader,
     ListedArrays,
     build_array_columns,
     build_array_headers,
     digest_image_arrays,
 )
 from streamd.dataset.manifest.image_files import (
+    IMAGE_PREFIX,
     ListedImage,
     build_image_columns,
     digest_image_files,
@@ -146,18 +149,49 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     _write_file(path, header, columns.values())
 
 
-def write_manifest_copy(path: Path, listed: Manifest, *, root: Path, mtimes_ns: Int64s, config_id: str) -> None:
+@dataclass(frozen=True, slots=True, eq=False)
+class CopiedFiles:
+    """Where the files of one further image are copied to: `root` None is that of the samples; `mtimes_ns` in ns."""
+
+    root: Path | None
+    mtimes_ns: Int64s
+
+
+def write_manifest_copy(
+    path: Path,
+    listed: Manifest,
+    *,
+    root: Path,
+    mtimes_ns: Int64s,
+    config_id: str,
+    images: Mapping[str, CopiedFiles],
+) -> None:
     """Writes a list again for the same files below another `root`, as `write_manifest` does.
 
-    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list.
+    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list. `images` has
+    the files of each further image; the mtimes of those that lie in shards are empty.
     """
     columns, shards = dict(listed.columns_by_name), listed.shards
     if shards is None:
         columns["mtimes_ns"] = narrow_integers(mtimes_ns)
     else:
         shards = replace(shards, mtimes_ns=tuple(mtimes_ns.tolist()))
-    facts = os.fsencode(root), listed.samples, listed.content_id, config_id, dict(listed.labels)
-    header = ManifestHeader(*facts, compute_extents(columns), listed.arrays, shards)
+    for name, files in images.items():
+        prefix = IMAGE_PREFIX if name in listed.images else ARRAY_PREFIX
+        columns[f"{prefix}{name}.mtimes_ns"] = narrow_integers(files.mtimes_ns)
+    roots = {name: None if each.root is None else os.fsencode(each.root) for name, each in images.items()}
+    header = ManifestHeader(
+        root=os.fsencode(root),
+        samples=listed.samples,
+        content_id=listed.content_id,
+        config_id=config_id,
+        labels=dict(listed.labels),
+        columns=compute_extents(columns),
+        arrays=listed.arrays,
+        shards=shards,
+        images={name: roots[name] for name in listed.images},
+        image_arrays={name: ImageArrayHeader(image.arrays, roots[name]) for name, image in listed.image_arrays.items()},
+    )
     _write_file(path, header, columns.values())
 
 
