@@ -70,3 +70,47 @@ def test_a_pack_can_be_packed_again_in_any_other_format(tmp_path: Path, first: P
     config = write_records(tmp_path / "data")
     middle = {"streams": {"train": pack(config, tmp_path / "first", first).serving}}
     assert_served_alike(config, pack(middle, tmp_path / "second", second), tmp_path)
+
+
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_records_that_cannot_be_decoded_are_left_out_of_every_array(tmp_path: Path, name: PackFormat) -> None:
+    config = write_records(tmp_path / "data")
+    whole = read_all(config, tmp_path / "list")[0].select_rows(np.array([0, 2, 3, 4]))
+    (tmp_path / "data" / "mask1.png").write_bytes(b"no picture")
+    packed = pack(config, tmp_path / "packed", name)
+    assert [(bad.sample_id, bad.reason[:5]) for bad in packed.bad] == [(1, "mask:")]
+    again = read_all({"streams": {"train": packed.serving}}, tmp_path / "again")[0]
+    assert all(np.array_equal(*pair) for pair in zip(whole.iterate_arrays(), again.iterate_arrays(), strict=True))
+
+
+def test_other_libraries_read_the_records(tmp_path: Path) -> None:
+    config = write_records(tmp_path / "data")
+    rows, labels, names, _ = read_all(config, tmp_path / "list")
+    pack(config, tmp_path / "npy", "npy")
+    assert np.array_equal(np.load(tmp_path / "npy" / "depth-00000.npy"), rows.images["depth"])
+    boxes = pq.read_table(tmp_path / "npy" / "labels.parquet")["boxes"].to_pylist()
+    assert boxes == [[box for box in several if box[4] >= 0] for several in rows.boxes["boxes"].tolist()]
+    pack(config, tmp_path / "pack.h5", "hdf5")
+    with h5py.File(tmp_path / "pack.h5") as file:
+        assert all(np.array_equal(file[f"images/{name}"], images) for name, images in rows.images.items())
+        assert np.array_equal(file["labels/boxes"], rows.boxes["boxes"])
+    pack(config, tmp_path / "tar", "tar")
+    with tarfile.open(tmp_path / "tar" / "000000.tar") as shard:
+        members = [member.name for member in shard if member.name.startswith("000000000.")]
+        record = json.load(shard.extractfile("000000000.json"))  # type: ignore[arg-type]  # a file
+        mask = shard.extractfile("000000000.mask.png").read()  # type: ignore[union-attr]  # a file
+    suffixes = ["photo.png", "mask.png", "parts.png", "seen.png", "band", "depth.npy", "cls", "json"]
+    assert members == [f"000000000.{suffix}" for suffix in suffixes]
+    assert mask == (tmp_path / "data" / "mask0.png").read_bytes()
+    assert record["boxes"] == [[8, 2, 20, 10, 1], [0, 0, 30, 20, 0]]
+    assert (record["name"], record["angle"]) == (names[0], labels["angle"][0])
+
+
+def test_random_crops_of_records_are_packed_as_files_only(tmp_path: Path) -> None:
+    images = {**IMAGES, "photo": {**IMAGES["photo"], "resize": "random_crop"}}
+    config = write_records(tmp_path / "data", images=images)
+    with pytest.raises(ConfigError, match=r"streams\.train\.images\.photo\.resize: .* use --format tar"):
+        pack(config, tmp_path / "packed", "npy")
+    served = pack(config, tmp_path / "packed", "tar").serving["images"]
+    assert served["photo"]["resize"] == "random_crop"  # type: ignore[index]  # a mapping of images
+    assert served["mask"]["like"] == "photo"  # type: ignore[index]  # a mapping of images
