@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.pack_records import COUNT, IMAGES, write_records
 from support.pack_streams import decoding_here, labels_of, rows_of, stream_of
@@ -17,6 +21,7 @@ from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResu
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
 from streamd.core.spec import StreamSpec
+from streamd.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
