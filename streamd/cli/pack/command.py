@@ -62,7 +62,8 @@ def pack(
     tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each image
 
     Decoded images have the size that the stream gives them. In tar, encoded files keep their own size, and are resized
-    when the pack is served. Several images a sample lie under their names, and boxes and points beside them. Transform and normalize always apply later, when the pack is served.
+    when the pack is served. Several images a sample lie under their names, with boxes and points beside them. Transform
+    and normalize always apply later, when the pack is served.
     Samples that cannot be decoded are left out, and the command reports them; if bad_samples.policy is fail, the first
     such sample ends the command.
 
