@@ -75,9 +75,8 @@ class TaskRunner:
     def _gather_part(self, store: SampleStore | RecordStore, places: slice, rows: slice) -> list[bool]:
         """Gathers samples of the task, at `places` of it, into `rows` of the slot. Returns which were gathered."""
         ids = self._task.ids[places]
-        if not (
-            self._has_boxes or isinstance(store, RecordStore)
-        ):  # as most stored rows are, and each microsecond counts
+        # Most stored rows hold one image without boxes, where each microsecond counts.
+        if not self._has_boxes and not isinstance(store, RecordStore):
             held: list[bool] = store.gather_rows(ids, self._images[rows]).tolist()
             return held
         found, landed = gather_samples(
