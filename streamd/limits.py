@@ -60,6 +60,7 @@ PROOF_SAMPLES: Final = 16  # files that prove a root: half of them cannot be the
 PROOF_S: Final = 10.0  # a file system that does not answer for this long is away, like a mount that hangs
 RETURN_MIN_S: Final = 0.1  # between two checks whether data are back, doubled each time up to ...
 RETURN_MAX_S: Final = 5.0  # ... this. Mounts are noticed at once, files that were moved or restored by then
+GATHERED_BYTES: Final = 32 * MIB  # of stored rows that are resized at a time: 32 photos of 640x480 take 28 MiB
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest files would fill a worker's memory
 CHUNKS_KEPT_BYTES: Final = 128 * MIB  # decompressed chunks of all stores in a worker; orders are chosen to fit into it
 UNPACKING_ROWS: Final = 1 << 16  # rows planned to count how often chunks are decompressed: it takes a tenth of a second

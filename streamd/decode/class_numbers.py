@@ -47,6 +47,16 @@ def decode_class_numbers(
     return geometry
 
 
+def place_class_numbers(numbers: Numbers, row: Numbers, geometry: Geometry, fill: int) -> None:
+    """Writes the part of class numbers, whole numbers of any type, that `geometry` shows into its place in `row`.
+
+    The rest becomes `fill`. Raises BadImageError for numbers that the row's dtype does not hold.
+    """
+    if not np.can_cast(numbers.dtype, row.dtype):
+        _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
+    _fill_row(row, Image.fromarray(numbers.astype(row.dtype)), geometry, fill)
+
+
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
     """Returns the file's first picture, not yet turned, and its orientation."""
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
@@ -87,12 +97,16 @@ def _check_numbers_fit(picture: Image.Image, row: Numbers) -> None:
     if picture.mode in _BYTE_MODES or (row.dtype.itemsize > 1 and picture.mode != "I"):
         return
     numbers = np.asarray(picture)
-    low, high = int(numbers.min()), int(numbers.max())
-    most = int(np.iinfo(row.dtype).max)
+    _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
+
+
+def _check_number_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
+    """Raises BadImageError unless `dtype` holds the class numbers from `low` to `high`."""
+    most = int(np.iinfo(dtype).max)
     if not 0 <= low <= high <= most:
         found = high if high > most else low
         remedy = "use dtype: uint16" if 0 < found <= np.iinfo(np.uint16).max else "correct the mask"
-        raise BadImageError(f"it holds the class number {found}, and {row.dtype} holds 0 to {most}; {remedy}")
+        raise BadImageError(f"it holds the class number {found}, and {dtype} holds 0 to {most}; {remedy}")
 
 
 def _fill_row(row: Numbers, picture: Image.Image, geometry: Geometry, fill: int) -> None:

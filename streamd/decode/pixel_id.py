@@ -61,6 +61,25 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
         yield row
 
 
+def decode_probe_samples(images: Mapping[str, ImageSpec]) -> Iterator[dict[str, Row]]:
+    """Yields probes of all images of a sample by name, as many as there are of the image that has most.
+
+    Shorter runs of probes begin again. All samples use the same memory.
+    """
+    rows = {name: _decode_probes_for_ever(image) for name, image in images.items()}
+    for _ in range(max(map(_count_probes, images.values()))):
+        yield {name: next(several) for name, several in rows.items()}
+
+
+def _decode_probes_for_ever(image: ImageSpec) -> Iterator[Row]:
+    while True:
+        yield from decode_probe_images(image)
+
+
+def _count_probes(image: ImageSpec) -> int:
+    return len(_PROBE_SIZES) if image.mode == "raw" else len(list(files("streamd.decode").joinpath("probes").iterdir()))
+
+
 def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
     """Yields arrays of numbers resized under `image`: files of numbers are read without loss, by whatever decoder."""
     row = np.empty(image.shape, dtype=image.dtype)

@@ -11,7 +11,7 @@ import pytest
 from streamd.core.spec import ImageSpec
 from streamd.decode import pixel_id as identity
 from streamd.decode.decoders import decode_image
-from streamd.decode.pixel_id import compute_pixel_id
+from streamd.decode.pixel_id import compute_pixel_id, decode_probe_images, decode_probe_samples
 from streamd.decode.random_crop import CropDraw
 from streamd.decode.resize import Row
 
@@ -77,3 +77,14 @@ def test_an_id_does_not_depend_on_what_was_decoded_before(monkeypatch: pytest.Mo
     compute_pixel_id.cache_clear()
     monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 123, dtype))
     assert compute_pixel_id(image) == before
+
+
+def test_probes_of_several_images_are_as_many_as_those_of_the_image_with_most() -> None:
+    band = ImageSpec(4, 5, 2, mode="raw", dtype="uint16")
+    images = {"photo": ImageSpec(8, 9, 3), "band": band}
+    photos, bands = ([row.copy() for row in decode_probe_images(image)] for image in images.values())
+    found = [{name: row.copy() for name, row in rows.items()} for rows in decode_probe_samples(images)]
+    assert len(found) == len(photos) > len(bands)
+    for number, rows in enumerate(found):
+        assert np.array_equal(rows["photo"], photos[number])
+        assert np.array_equal(rows["band"], bands[number % len(bands)])
