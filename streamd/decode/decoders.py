@@ -98,8 +98,9 @@ def decode_sample(
     for name, image in sorted(images.items(), key=_follows_another):
         try:
             if image.views:
-                shown = landed[image.like] if image.like else list_picture_draws(image, draws[name])
-                landed[name] = decode_into_rows(files[name], rows[name], image, shown)
+                own = list_picture_draws(image, draws[name])
+                shown: Sequence[Draw | None] = landed[image.like] if image.like else own
+                landed[name] = decode_into_rows(files[name], [*rows[name]], image, shown)
             else:
                 draw = draws[name] if image.like is None else landed[image.like][0]
                 landed[name] = [decode_image(files[name], rows[name], image, draw)]

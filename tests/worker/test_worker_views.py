@@ -74,3 +74,9 @@ def test_views_count_in_the_identity_of_pixels_only_where_they_are_given() -> No
     assert len(ids) == 3
     assert "views" not in plain.describe_pixels()
     assert ImageSpec(8, 8, 3, views=2).row_bytes == 2 * plain.row_bytes
+
+
+def test_one_bad_picture_makes_all_of_its_views_bad(folder: Path, tmp_path: Path) -> None:
+    with opened(folder / "photos", tmp_path / "state", labels={}, image={**IMAGE, "views": 2}) as reader:
+        (folder / "photos" / "1.png").write_bytes(b"stale")
+        assert [row.sample_id for row in Filled(reader, [0, 1, 2]).bad] == [1]
