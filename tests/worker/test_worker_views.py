@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from filled_rows import Filled, opened
 from support.masked_photos import PHOTO, folder_config, write_masked_photos
+from support.served_folder import serve
+from support.transform_programs import Write
 from test_worker_sample_files import arrays, reading
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
+from streamd.dataset.transform_source import find_transform_source
 from streamd.decode import pillow
 from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.worker_messages import OpenStream
+from streamd.worker.stream_reader import open_reader
 
 IMAGE = {"size": [24, 32], "resize": "random_crop"}
 
@@ -80,3 +85,15 @@ def test_one_bad_picture_makes_all_of_its_views_bad(folder: Path, tmp_path: Path
     with opened(folder / "photos", tmp_path / "state", labels={}, image={**IMAGE, "views": 2}) as reader:
         (folder / "photos" / "1.png").write_bytes(b"stale")
         assert [row.sample_id for row in Filled(reader, [0, 1, 2]).bad] == [1]
+
+
+def test_a_transform_receives_all_views_of_a_sample_as_one_array(folder: Path, tmp_path: Path, program: Write) -> None:
+    text = "def mark(image, labels, rng):\n    image[1] = len(image)\n    return image, labels\n"
+    place = find_transform_source("marking:mark", program("marking", text).parent)
+    stream = serve(folder / "photos", tmp_path / "state", labels={}, image={**IMAGE, "views": 3})
+    reader, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
+    batch = Filled(reader, [2, 3])
+    assert (batch.images[:2, 1] == 3).all()
+    assert np.array_equal(batch.images[:2, [0, 2]], batch.plain[:2, [0, 2]])
+    reader.close()
+    stream.manifest.close()
