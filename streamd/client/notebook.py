@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamd.core.captions import Caption, CaptionedBatch, build_captions, format_batch_heading
 from streamd.core.sampler import PAD_ID
-from streamd.core.shown_pixels import build_shown_pixels
+from streamd.core.shown_pixels import build_shown_pixels, compute_shown_size
 from streamd.core.text import escape_unprintable
 
 _SHOWN_ROWS: Final = 32
@@ -45,17 +45,19 @@ def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Ma
     tiles, left_bytes, captions = [], _MAX_BYTES, build_captions(batch, _SHOWN_ROWS)
     files = find_names([caption.sample_id for caption in captions if caption.sample_id != PAD_ID])
     for row, caption in enumerate(captions):
-        picture = _encode_picture(build_shown_pixels(subsample_image(batch.images[row]), batch.spec.image))
+        picture = _encode_picture(subsample_image(build_shown_pixels(batch.images[row], batch.spec.image)))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
-        tiles.append(_render_tile(picture, batch.images.shape[1:3], caption, files.get(caption.sample_id, "")))
+        tiles.append(
+            _render_tile(picture, compute_shown_size(batch.spec.image), caption, files.get(caption.sample_id, ""))
+        )
     return _render_heading_and_tiles(batch, tiles)
 
 
 def render_batch_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
     """Renders a complete HTML page with every row of a batch at full resolution; `files` are names by sample id."""
-    shape = batch.images.shape[1:3]
+    shape = compute_shown_size(batch.spec.image)
     tiles = [
         _render_tile(
             _encode_picture(build_shown_pixels(batch.images[row], batch.spec.image)),

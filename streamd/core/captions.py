@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
+from streamd.core.text import format_count
 
 _SHOWN_NUMBERS: Final = 3  # of a vector: more would not fit below a small picture
 _SHOWN_LABELS: Final = 6
@@ -71,14 +72,18 @@ def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
     """Returns the heading of a batch with `samples` samples, of which `batch` may be only the beginning."""
     return (
         f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
-        f"{format_image_shape(*batch.images.shape[1:])}"
+        f"{format_image_shape(batch.spec.image)}"
     )
 
 
-def format_image_shape(height: int, width: int, channels: int = 1) -> str:
-    """Returns a shape such as `128x96 RGB`, height first, as in the configuration."""
+def format_image_shape(image: ImageSpec) -> str:
+    """Returns a shape such as `128x96 RGB`, height first, as in the configuration; views follow: `128x96 RGB, 2 views`.
+
+    The names of modes are those of their channels, so class numbers are L.
+    """
     names = {1: "L", 3: "RGB", 4: "RGBA"}
-    return f"{height}x{width} {names.get(channels) or f'{channels} channels'}"
+    views = f", {format_count(image.views, 'view')}" if image.views else ""
+    return f"{image.height}x{image.width} {names.get(image.channels) or f'{image.channels} channels'}{views}"
 
 
 def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,12 +25,21 @@ def get_number_range(image: ImageSpec) -> tuple[float, float]:
     return _RANGES[image.dtype] if image.range is None else image.range
 
 
+def compute_shown_size(image: ImageSpec) -> tuple[int, int]:
+    """Returns the (height, width) of what `build_shown_pixels` makes of an image."""
+    return image.height, image.width * max(1, image.views)
+
+
 def build_shown_pixels(pixels: npt.NDArray[Any], image: ImageSpec) -> npt.NDArray[np.uint8]:
     """Returns an image of a batch as uint8 (height, width, 1 or 3).
 
     Of RGBA the colours are laid on white. Of raw numbers the first three channels are shown, or one if there are fewer
-    than three, scaled from the image's range; what is no number is black. Class numbers are grey levels.
+    than three, scaled from the image's range; what is no number is black. Class numbers are grey levels. Views stand
+    side by side.
     """
+    if image.views:
+        one = replace(image, views=0)
+        return np.concatenate([build_shown_pixels(view, one) for view in pixels], axis=1)
     shown: npt.NDArray[Any]
     if image.mode == "index":
         shown = np.minimum(pixels, _WHITE)[:, :, np.newaxis]

@@ -9,8 +9,14 @@ import pytest
 from support.sample_batches import CLASS, flat, some_batch
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.captions import build_captions, format_batch_heading, format_label, format_number
-from streamd.core.spec import LabelSpec
+from streamd.core.captions import (
+    build_captions,
+    format_batch_heading,
+    format_image_shape,
+    format_label,
+    format_number,
+)
+from streamd.core.spec import ImageSpec, LabelSpec
 
 ANGLE = LabelSpec("angle", "float")
 BOX = LabelSpec("box", "float", width=5)
@@ -101,3 +107,9 @@ def test_captions_are_limited_by_the_request_and_the_batch() -> None:
 def test_the_heading_counts_only_real_samples() -> None:
     assert format_batch_heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
     assert format_batch_heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"
+
+
+def test_a_shape_names_its_views() -> None:
+    assert format_image_shape(ImageSpec(5, 7, 3)) == "5x7 RGB"
+    assert format_image_shape(ImageSpec(5, 7, 3, views=2)) == "5x7 RGB, 2 views"
+    assert format_image_shape(ImageSpec(5, 7, 1, mode="index")) == "5x7 L"

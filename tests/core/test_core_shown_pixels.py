@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamd.core.shown_pixels import build_shown_pixels
+from streamd.core.shown_pixels import build_shown_pixels, compute_shown_size
 from streamd.core.spec import ImageSpec, PixelType
 
 
@@ -47,3 +47,13 @@ def test_transparent_pixels_are_white() -> None:
 def test_class_numbers_are_grey_levels() -> None:
     found = build_shown_pixels(np.array([[3, 900]], np.uint16), ImageSpec(1, 2, 1, mode="index", dtype="uint16"))
     assert found[0, :, 0].tolist() == [3, 255]
+
+
+def test_views_stand_side_by_side() -> None:
+    pixels = np.arange(2 * 2 * 4 * 3, dtype=np.uint8).reshape(2, 2, 4, 3)
+    image = ImageSpec(2, 4, 3, views=2)
+    shown = build_shown_pixels(pixels, image)
+    assert shown.shape[:2] == compute_shown_size(image) == (2, 8)
+    assert np.array_equal(shown, np.hstack([*pixels]))
+    masks = ImageSpec(2, 4, 1, mode="index", views=2)
+    assert build_shown_pixels(pixels[..., 0], masks).shape == (2, 8, 1)

@@ -96,15 +96,19 @@ def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) 
 def _check_not_random(config: Config, options: PackOptions) -> None:
     """Raises ConfigError for random crops that a pack would fix: one crop of each sample."""
     stream = config.streams.get(options.stream)
-    if stream is None or (options.format == "tar" and stream.source.is_encoded):
+    if stream is None:
         return
     for name, image in stream.all_images.items():
-        if image.resize == "random_crop":
+        key = f"streams.{options.stream}.{'image' if stream.images is None else f'images.{name}'}"
+        if image.views is not None:
+            raise ConfigError(
+                f"{key}.views: a pack of views is not in this version; pack a stream of its own without views"
+            )
+        if image.resize == "random_crop" and not (options.format == "tar" and stream.source.is_encoded):
             keeping = "use --format tar, which keeps the files, or " if stream.source.is_encoded else ""
             raise ConfigError(
-                f"streams.{options.stream}.{'image' if stream.images is None else f'images.{name}'}.resize: "
-                "random_crop takes a different part in every epoch, but a pack of decoded images has one: "
-                f"{keeping}pack a stream of its own with resize: crop"
+                f"{key}.resize: random_crop takes a different part in every epoch, but a pack of decoded images has "
+                f"one: {keeping}pack a stream of its own with resize: crop"
             )
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from streamd.client import Batch
 from streamd.core.captions import Caption, build_captions, format_batch_heading
-from streamd.core.shown_pixels import build_shown_pixels
+from streamd.core.shown_pixels import build_shown_pixels, compute_shown_size
 from streamd.decode.pil_image import build_pil_image
 from streamd.errors import MissingExtraError
 
@@ -80,7 +80,7 @@ class SheetGrid:
         cells: int, image_size: tuple[int, int], label_lines: int, note_lines: int, top: int
     ) -> SheetGrid:
         """Lays cells out in full rows as wide as a screen, or wider if the sheet would be higher than wide."""
-        one = SheetGrid(cells, 1, compute_shown_size(*image_size), label_lines, note_lines, top)
+        one = SheetGrid(cells, 1, compute_picture_size(*image_size), label_lines, note_lines, top)
         across, down = one.cell_width + _GAP, one.cell_height + _GAP
         most = max(1, (_SHEET_WIDTH - 2 * _MARGIN + _GAP) // across, math.isqrt(cells * down // across))
         return replace(one, columns=math.ceil(cells / math.ceil(cells / most)))
@@ -107,7 +107,7 @@ class SheetGrid:
         return _MARGIN + column * (self.cell_width + _GAP), self.top + row * (self.cell_height + _GAP)
 
 
-def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
+def compute_picture_size(height: int, wide: int) -> tuple[int, int]:
     """Returns (height, width) of an image on the sheet: a small one enlarged by a whole factor, a large one reduced."""
     longer = max(height, wide)
     if longer <= _REDUCE_TO:
@@ -123,7 +123,7 @@ def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image
     top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
     label_lines = max(len(caption.labels) for caption in captions)
     grid = SheetGrid.compute_grid_layout(
-        len(captions), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
+        len(captions), compute_shown_size(batch.spec.image), label_lines, _NOTE_LINES if batch.bad else 0, top
     )
     across, high = grid.sheet_size
     across = max(across, *(round(2 * _MARGIN + measure_width(line, _TITLE_SIZE)) for line in head))

@@ -312,7 +312,7 @@ def _build_stream_facts(stream: ServedStream) -> StreamFacts:
     source: SourceStorage = (
         "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
     )
-    return StreamFacts(source, format_image_shape(*stream.spec.image_shape), stream.cache is not None)
+    return StreamFacts(source, format_image_shape(stream.spec.image), stream.cache is not None)
 
 
 def _encode_event(value: object) -> bytes:

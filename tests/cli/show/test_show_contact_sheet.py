@@ -12,7 +12,7 @@ from support.sample_batches import flat, noise, some_batch
 
 from streamd.cli.show.contact_sheet import (
     SheetGrid,
-    compute_shown_size,
+    compute_picture_size,
     draw_sheet,
     draw_text,
     measure_width,
@@ -58,7 +58,7 @@ def places(sheet: npt.NDArray[np.uint8], image: npt.NDArray[np.uint8]) -> list[t
 def test_small_images_grow_by_whole_factors_and_large_ones_shrink(
     stored: tuple[int, int], shown: tuple[int, int]
 ) -> None:
-    assert compute_shown_size(*stored) == shown
+    assert compute_picture_size(*stored) == shown
 
 
 @pytest.mark.parametrize("cells", [1, 2, 7, 32, 100, 256, 1024])
