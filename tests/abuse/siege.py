@@ -211,11 +211,18 @@ class Siege:
     @contextlib.contextmanager
     def use_up_tasks(self) -> Iterator[None]:
         """Lets the daemon start no process and no thread; neither do its gates that begin in this time."""
-        before = resource.prlimit(self.pid, resource.RLIMIT_NPROC, (0, 0))
+        most, _ = resource.prlimit(self.pid, resource.RLIMIT_NPROC)
+        self._set_most_tasks(0)
         try:
             yield
         finally:
-            resource.prlimit(self.pid, resource.RLIMIT_NPROC, before)
+            self._set_most_tasks(most)
+
+    def _set_most_tasks(self, most: int) -> None:
+        # By the daemon's own user: to root, without all its rights, the kernel refuses it.
+        text = "unlimited" if most == resource.RLIM_INFINITY else str(most)
+        command = ["prlimit", "--pid", str(self.pid), f"--nproc={text}:"]
+        subprocess.run([*OWNER.build_prefix(), *command], check=True)
 
     def check_configuration(self, streams: Mapping[str, object]) -> str:
         """Runs `streamd check` as the daemon's user, and returns why it refuses these streams."""

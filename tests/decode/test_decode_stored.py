@@ -55,7 +55,7 @@ def test_an_image_lands_as_a_file_of_the_same_numbers(mode: Any, resize: Any) ->
         place_stored_image(numbers, rows[0], image, draw),
         decode_image(encode(numbers, mode), rows[1], image, draw),
     )
-    assert np.array_equal(*rows)
+    assert np.array_equal(rows[0], rows[1])
     assert geometries[0] == geometries[1]
 
 

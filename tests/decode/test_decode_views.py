@@ -72,11 +72,11 @@ def test_views_without_crops_are_copies_for_the_transform() -> None:
 def test_each_view_draws_numbers_of_its_own() -> None:
     plain, ids = replace(WIDE, exact=False), np.arange(5)
     viewed = replace(plain, views=3)
-    first = compute_random_crop_draws(viewed, 0, 2, ids)
-    assert np.array_equal([each[0] for each in first], compute_random_crop_draws(plain, 0, 2, ids))
+    first = np.array(compute_random_crop_draws(viewed, 0, 2, ids))
+    assert np.array_equal(first[:, 0], np.array(compute_random_crop_draws(plain, 0, 2, ids)))
     assert len({view.tobytes() for each in first for view in each}) == 15
-    other = compute_random_crop_draws(viewed, 0, 2, ids, "other")
-    assert np.array_equal(other[0][0], first[0][0])
-    assert not np.array_equal(other[0][1], first[0][1])
-    second = compute_random_crop_draws(viewed, 0, 2, ids, "other", is_first=False)
-    assert not np.array_equal(second[0][0], first[0][0])
+    other = np.array(compute_random_crop_draws(viewed, 0, 2, ids, "other"))
+    assert np.array_equal(other[0, 0], first[0, 0])
+    assert not np.array_equal(other[0, 1], first[0, 1])
+    second = np.array(compute_random_crop_draws(viewed, 0, 2, ids, "other", is_first=False))
+    assert not np.array_equal(second[0, 0], first[0, 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -27,8 +27,20 @@ LABELS: dict[str, Any] = {
     "points": {"type": "points", "max": 3, "unit": "fraction"},
     "angle": "float",
 }
-_BOXES = ([[8, 2, 20, 10, "dog"], [0, 0, 30, 20, 0]], [], [[0, 0, 5, 5, 1], [10, 10, 30, 20, 1]], None, [[9, 4, 12, 9]])
-_POINTS = ([[0.5, 0.5], [0.01, 0.5], [0.2, 0.2, 0]], [], [[0.4, 0.9, 1]], None, [[0.6, 0.6], [0.5, 0.1], [0.3, 0.3]])
+_BOXES: Final[tuple[Any, ...]] = (
+    [[8, 2, 20, 10, "dog"], [0, 0, 30, 20, 0]],
+    [],
+    [[0, 0, 5, 5, 1], [10, 10, 30, 20, 1]],
+    None,
+    [[9, 4, 12, 9]],
+)
+_POINTS: Final[tuple[Any, ...]] = (
+    [[0.5, 0.5], [0.01, 0.5], [0.2, 0.2, 0]],
+    [],
+    [[0.4, 0.9, 1]],
+    None,
+    [[0.6, 0.6], [0.5, 0.1], [0.3, 0.3]],
+)
 
 
 def write_records(folder: Path, **stream: Any) -> dict[str, Any]:

@@ -303,7 +303,10 @@ _IMAGE: Final = {"size": [8, 8]}
 _TABLE_LABELS: Final = {"label": "category", "angle": "float"}
 _TABLE: Final = {"source": {"kind": "table", "image": "file"}, "image": _IMAGE, "labels": _TABLE_LABELS}
 _TAR_LABELS: Final = {"label": {"from": "cls", "type": "category"}, "angle": {"from": "json:angle", "type": "float"}}
-_MASKED: Final = {"photo": {**_IMAGE, "resize": "random_crop"}, "mask": {"like": "photo", "mode": "index"}}
+_MASKED: Final[dict[str, dict[str, Any]]] = {
+    "photo": {**_IMAGE, "resize": "random_crop"},
+    "mask": {"like": "photo", "mode": "index"},
+}
 _HDF5: Final = {"kind": "hdf5", "images": "/x", "range": [0, 1], "names": "/name"}
 _TARGETS: Final = (
     _build_target("csv", "a table as CSV", _make_csv_seeds, "t.csv", _TABLE, files=_make_pictures, edit=edit_cell),

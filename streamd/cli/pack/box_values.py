@@ -56,14 +56,14 @@ def build_fixed_boxes(label: LabelSpec, delivered: BoxRows) -> BoxRows:
         visible = (delivered[..., :1] >= 0).astype(np.float32)
         return np.concatenate([delivered, visible], axis=-1)
     values = delivered.copy()
-    there = values[..., _CORNERS] >= 0
+    there: npt.NDArray[np.bool_] = np.asarray(values[..., _CORNERS] >= 0)
     values[..., _CORNERS][there] = _convert_classes(label, values[..., _CORNERS][there])
     return values
 
 
 def _list_values(label: LabelSpec, rows: BoxRows) -> list[list[float]]:
     if label.type == "points":
-        visible = ~np.isnan(rows).any(axis=1)
+        visible: npt.NDArray[np.bool_] = np.asarray(~np.isnan(rows).any(axis=1))
         whole = np.where(visible[:, None], rows, np.float32(_HIDDEN))
         return np.concatenate([whole, visible[:, None].astype(np.float32)], axis=1).tolist()  # type: ignore[no-any-return]  # numbers
     classes = _convert_classes(label, rows[:, _CORNERS]).tolist()

@@ -132,8 +132,10 @@ def _encode_npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
 def _build_box_column(boxes: RaggedColumn) -> pa.Array[Any]:
     """Builds a column whose cells are lists of boxes or points, each a list of numbers."""
     total, width = boxes.numbers.shape
-    rows = pa.ListArray.from_arrays(np.arange(total + 1, dtype=np.int32) * width, pa.array(boxes.numbers.reshape(-1)))
-    return pa.ListArray.from_arrays(np.concatenate([[0], boxes.ends]).astype(np.int32), rows)
+    numbers: pa.Array[Any] = pa.array(boxes.numbers.reshape(-1))
+    rows: pa.Array[Any] = pa.ListArray.from_arrays((np.arange(total + 1) * width).tolist(), numbers)
+    cells: pa.Array[Any] = pa.ListArray.from_arrays([0, *boxes.ends.tolist()], rows)
+    return cells
 
 
 def _build_label_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:

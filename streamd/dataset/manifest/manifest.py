@@ -307,8 +307,10 @@ class Manifest:
             digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
-            for image in (*self.images.values(), *self.image_arrays.values()):
-                _digest_columns(digest, image.mtimes_ns.astype(np.int64, copy=False))
+            of_images = [each.mtimes_ns for each in self.images.values()]
+            of_images += [each.mtimes_ns for each in self.image_arrays.values()]
+            for mtimes_ns in of_images:
+                _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
             self._list_id = digest.hex_text()
         return self._list_id
 

@@ -80,7 +80,7 @@ def test_an_array_that_is_not_what_its_image_says_is_refused(
 
 
 def test_another_file_or_mode_of_an_image_is_another_list(tmp_path: Path) -> None:
-    images = [
+    images: list[dict[str, Any]] = [
         {"from": "m.npy", "size": [4, 4], "mode": "index"},
         {"from": "n.npy", "size": [4, 4], "mode": "index"},
         {"from": "m.npy", "size": [4, 4], "mode": "L"},
