@@ -88,6 +88,7 @@ MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger, but a sparse file 
 MAX_PIXELS: Final = 100_000_000  # a larger image is a decompression bomb, not training data
 MAX_RAW_BYTES: Final = 512 * MIB  # of one picture in mode raw; a worker holds it twice, and its file, below its limit
 MAX_RAW_CHANNELS: Final = 32  # in mode raw: more than any satellite's bands
+MAX_VIEWS: Final = 64  # of one picture: multi-crop training takes a dozen; each is a whole image of the batch's memory
 MAX_TIFF_PAGES: Final = 128  # listed to find those of one picture: 32 channels, each with three reduced copies
 MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room for the longest
 MAX_BOXES: Final = 1 << 14  # of one sample; aerial images have a few thousand, and every row has room for the most

@@ -122,6 +122,7 @@ def build_image_spec(
         image.filled_with,
         _choose_normalize(image, normalize),
         image.range,
+        shown.views or 0,
     )
 
 

@@ -63,6 +63,7 @@ from streamd.config.schema_sections import (
     WeightsConfig,
 )
 from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
+from streamd.config.view_rules import find_view_problems
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.dataset.files import TableSource
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, RawNumbers, SplitRule
@@ -146,6 +147,11 @@ class StreamConfig(ConfigModel):
     def all_images(self) -> dict[str, ImageConfig]:
         """The images of each sample by name; the only one of `image` is called image."""
         return {ONLY_IMAGE: self.image} if self.images is None else self.images
+
+    @property
+    def _images_place(self) -> tuple[str, ...]:
+        """The key of the images, below the stream."""
+        return ("image",) if self.images is None else ("images",)
 
     @property
     def is_random_crop(self) -> bool:
@@ -239,6 +245,8 @@ class StreamConfig(ConfigModel):
         problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
         problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
         problems += find_box_image_problems(self.labels, self.all_images)
+        given = {"has_transform": self.transform is not None, "has_cache": self.cache is not None}
+        problems += find_view_problems(self.all_images, self.source, self.labels, self._images_place, **given)
         if self.cache is not None and has_boxes(self.labels, self.source):
             problems.append((("cache",), "a cache does not keep where a picture's boxes and points lie; remove it"))
         if not self.source.is_encoded and self.cache is not None:

@@ -39,6 +39,7 @@ from streamd.config.fields import (
     Seed,
     Size,
     Text,
+    ViewCount,
     VisibleShare,
     build_validation_error,
     resolve_path,
@@ -388,6 +389,10 @@ class ImageConfig(ConfigModel):
     """For random_crop: the fraction of the image's area that is taken, [least, most]."""
     ratio: CropRatio = (3 / 4, 4 / 3)
     """For random_crop: width divided by height of the part that is taken, [least, most], before it is resized."""
+    views: ViewCount | None = None
+    """The number of views of each picture, with random crops of their own: the image has the shape (B, views, H, W, C).
+    It needs resize: random_crop, or a transform.
+    """
     normalize: Normalize | None = None
     """How the model normalizes this image; default: the stream's normalize, if it fits the channels."""
 
@@ -395,7 +400,7 @@ class ImageConfig(ConfigModel):
     def _check_keys_go_together(self) -> Self:
         given = self.model_fields_set
         if self.like is not None:
-            stray = [key for key in ("resize", "scale", "ratio") if key in given]
+            stray = [key for key in ("resize", "scale", "ratio", "views") if key in given]
             why = f"follows from like: {self.like}; remove it"
         else:
             stray = [key for key in ("scale", "ratio") if key in given and self.resize != "random_crop"]

@@ -84,12 +84,12 @@ def format_stream_images(spec: StreamSpec) -> str:
 
 def format_image_form(image: ImageSpec) -> str:
     """Returns an image's shape and mode, height first as in the configuration: `256x256 raw, 4 channels uint16`."""
-    *leading, height, width = image.shape[:-1] if image.mode != "index" else image.shape
-    several = "".join(f"{number} of " for number in leading)
-    form = f"{several}{height}x{width} {image.mode}"
+    form = f"{image.height}x{image.width} {image.mode}"
     if image.mode == "raw":
-        return f"{form}, {format_count(image.channels, 'channel')} {image.dtype}"
-    return form if image.dtype == "uint8" else f"{form} {image.dtype}"
+        form += f", {format_count(image.channels, 'channel')} {image.dtype}"
+    elif image.dtype != "uint8":
+        form += f" {image.dtype}"
+    return f"{form}, {format_count(image.views, 'view')}" if image.views else form
 
 
 def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:

@@ -22,8 +22,6 @@ from streamd.limits import SHOWN_CLASSES, SHOWN_PICTURES
 
 Numbers = npt.NDArray[Any]
 
-_INDEX_DIMENSIONS: Final = 2  # of one image of class numbers; others have channels, too
-_PIXEL_DIMENSIONS: Final = 3
 _COUNTED_PIXELS: Final = 1 << 20  # at a time
 
 
@@ -223,8 +221,7 @@ def _plan_places(
     name: str, mask: str | None, labels: tuple[str, ...], image: ImageSpec, shape: tuple[int, ...]
 ) -> Iterator[PicturePlan]:
     title = name if mask is None else f"{name} + {mask}"
-    dimensions = _INDEX_DIMENSIONS if image.mode == "index" else _PIXEL_DIMENSIONS
-    if len(shape) == dimensions:
+    if len(shape) == len(image.picture_shape):
         yield PicturePlan(title, name, (shape[0], shape[1]), None, mask, labels)
         return
     for place in range(shape[0]):

@@ -69,8 +69,11 @@ def build_shown_pixels(
 
     RGBA is laid on a checkerboard. Of raw numbers the first three channels are shown, or one if there are fewer than
     three; `levels` has the numbers that are black and white, by default those of the image's range. What is no number
-    is black. Class numbers have the colours of their classes; the image's fill is a checkerboard.
+    is black. Class numbers have the colours of their classes; the image's fill is a checkerboard. Views stand side by
+    side.
     """
+    if pixels.ndim > len(image.picture_shape):
+        return np.concatenate([build_shown_pixels(view, image, levels) for view in pixels], axis=1)
     if image.mode == "index":
         colours = colour_class_numbers(pixels)
         shown = np.where((pixels == image.fill)[:, :, np.newaxis], _build_checkerboard(*pixels.shape), colours)

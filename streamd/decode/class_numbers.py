@@ -6,6 +6,7 @@ finds it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -36,15 +37,26 @@ def decode_class_numbers(
     Returns how the upright picture lands in the row. Raises BadImageError if the file holds no class numbers, or larger
     ones than the dtype; ConfigError if this Pillow cannot read the format.
     """
+    return decode_class_numbers_into_rows(data, [row], image, format_name, [draw])[0]
+
+
+def decode_class_numbers_into_rows(
+    data: bytes, rows: Sequence[Numbers], image: ImageSpec, format_name: str, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes a mask once, and writes what each of `draws` shows of it into the row of the same number.
+
+    See `decode_class_numbers`.
+    """
     if format_name in _CHANGING_FORMATS:
         raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_numbers(data, format_name))
-    geometry = draw_geometry(image, (picture.height, picture.width), draw)
-    _check_numbers_fit(picture, row)
-    _fill_row(row, picture, geometry, image.fill)
-    return geometry
+    drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
+    _check_numbers_fit(picture, rows[0])
+    for row, geometry in zip(rows, drawn, strict=True):
+        _fill_row(row, picture, geometry, image.fill)
+    return drawn
 
 
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:

@@ -109,11 +109,11 @@ class TaskRunner:
     def _decode_row(self, place: int, blob: bytes | SampleBytes) -> dict[str, Geometry]:
         """Decodes the images of a sample, and returns how each lands in its row. Raises BadImageError."""
         row, spec = self._rows[place], self._reader.spec
-        if isinstance(blob, bytes):
+        if isinstance(blob, bytes) and not spec.image.views:
             name = next(iter(spec.images))
             return {name: decode_image(blob, self._images[row], spec.image, self._first_draws[place])}
         return decode_sample(
-            blob,
+            (blob,) if isinstance(blob, bytes) else blob,
             {name: values[row] for name, values in self._arrays.items()},
             spec.images,
             {name: draws[place] for name, draws in self._draws.items()},

@@ -100,6 +100,7 @@ def test_the_heading_counts_only_real_samples() -> None:
         (ImageSpec(24, 32, 4, mode="RGBA"), "24x32 RGBA"),
         (ImageSpec(24, 32, 1, mode="index"), "24x32 index"),
         (ImageSpec(24, 32, 1, mode="index", dtype="uint16"), "24x32 index uint16"),
+        (ImageSpec(24, 32, 3, views=2), "24x32 RGB, 2 views"),
         (ImageSpec(24, 32, 1, mode="raw", dtype="float32"), "24x32 raw, 1 channel float32"),
         (ImageSpec(24, 32, 4, mode="raw", dtype="uint16"), "24x32 raw, 4 channels uint16"),
     ],

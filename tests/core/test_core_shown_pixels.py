@@ -84,3 +84,12 @@ def test_a_batch_of_one_number_only_can_be_shown(number: float) -> None:
     image = ImageSpec(2, 2, 1, mode="raw", dtype="float32")
     low, high = measure_levels(np.full((1, 2, 2, 1), number, np.float32), image)
     assert low < high
+
+
+def test_views_stand_side_by_side() -> None:
+    pixels = np.arange(2 * 2 * 4 * 3, dtype=np.uint8).reshape(2, 2, 4, 3)
+    image = ImageSpec(2, 4, 3, views=2)
+    assert np.array_equal(build_shown_pixels(pixels, image), np.hstack([*pixels]))
+    assert build_shown_pixels(pixels[0], image).shape == (2, 4, 3), "one view by itself"
+    masks = ImageSpec(2, 4, 1, mode="index", views=2)
+    assert build_shown_pixels(pixels[..., 0], masks).shape == (2, 8, 3)

@@ -10,9 +10,9 @@ import pytest
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pixel_id as identity
-from streamd.decode.decoders import decode_image
+from streamd.decode.decoders import decode_into_rows
+from streamd.decode.geometry import Draw
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.decode.random_crop import CropDraw
 from streamd.decode.resize import Row
 
 # Made with the simplejpeg, OpenCV and Pillow that requirements/test.txt pins. They may change with a new version of one
@@ -63,11 +63,11 @@ def test_one_grey_level_of_one_pixel_changes_the_id(monkeypatch: pytest.MonkeyPa
     before = compute_pixel_id(image)
     compute_pixel_id.cache_clear()
 
-    def drifted(data: bytes, row: Row, spec: ImageSpec, draw: CropDraw | None) -> None:
-        decode_image(data, row, spec, draw)
-        row[3, 5, 1] ^= np.uint8(1)
+    def drifted(data: bytes, rows: list[Row], spec: ImageSpec, draws: list[Draw | None]) -> None:
+        decode_into_rows(data, rows, spec, draws)
+        rows[0][3, 5, 1] ^= np.uint8(1)
 
-    monkeypatch.setattr(identity, "decode_image", drifted)
+    monkeypatch.setattr(identity, "decode_into_rows", drifted)
     assert compute_pixel_id(image) != before
 
 

@@ -102,6 +102,11 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
             f"streams.{options.stream}.images: a pack of several images a sample is not in this version; pack a stream "
             "of its own with image"
         )
+    if stream is not None and stream.image.views is not None:
+        raise ConfigError(
+            f"streams.{options.stream}.image.views: a pack of views is not in this version; pack a stream of its own "
+            "without views"
+        )
     if stream is not None and stream.image.mode in _UNPACKED_MODES:
         raise ConfigError(
             f"streams.{options.stream}.image.mode: a pack of mode {stream.image.mode} is not in this version"
