@@ -165,6 +165,7 @@ MAX_GATE_RECORD_BYTES: Final = 128 * KIB  # from a gate to the daemon: a client'
 GATE_UNSENT_BYTES: Final = 8 * MIB  # for a gate that does not read; then it is ended
 GATE_IDLE_S: Final = 300.0  # a gate without clients ends after this time
 GATE_START_S: Final = 10.0  # from the start of a gate to its first word; on a busy host it takes a second
+THREAD_RETRY_S: Final = 1.0  # until a thread is tried again that the host did not let start
 GATE_RESTART_S: Final = 0.25  # the pause after a gate's death, doubled each time up to ...
 GATE_RESTART_MAX_S: Final = 30.0  # ... this: a user that ends its own gate again and again waits
 GATE_SOUND_S: Final = 60.0  # a gate that has lived this long starts anew without a pause

@@ -83,11 +83,12 @@ def lay_mask_over(picture: Pixels, numbers: Numbers, transparent: int) -> Pixels
 
 def _find_outlines(numbers: Numbers) -> npt.NDArray[np.bool_]:
     """Returns which pixels of any class but 0 have a neighbour of another class."""
-    outlines = np.zeros(numbers.shape, np.bool_)
+    outlines: npt.NDArray[np.bool_] = np.zeros(numbers.shape, np.bool_)
     differs = numbers[:, 1:] != numbers[:, :-1]
     outlines[:, 1:] |= differs
     outlines[:, :-1] |= differs
     differs = numbers[1:] != numbers[:-1]
     outlines[1:] |= differs
     outlines[:-1] |= differs
-    return outlines & (numbers != 0)
+    outlines &= numbers != 0
+    return outlines

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -211,17 +210,17 @@ class Siege:
     @contextlib.contextmanager
     def use_up_tasks(self) -> Iterator[None]:
         """Lets the daemon start no process and no thread; neither do its gates that begin in this time."""
-        most, _ = resource.prlimit(self.pid, resource.RLIMIT_NPROC)
-        self._set_most_tasks(0)
+        limits = Path(f"/proc/{self.pid}/limits").read_text()
+        most = re.findall(r"^Max processes +(\w+)", limits, re.MULTILINE)[0]
+        self._set_most_tasks("0")
         try:
             yield
         finally:
             self._set_most_tasks(most)
 
-    def _set_most_tasks(self, most: int) -> None:
+    def _set_most_tasks(self, most: str) -> None:
         # By the daemon's own user: to root, without all its rights, the kernel refuses it.
-        text = "unlimited" if most == resource.RLIM_INFINITY else str(most)
-        command = ["prlimit", "--pid", str(self.pid), f"--nproc={text}:"]
+        command = ["prlimit", "--pid", str(self.pid), f"--nproc={most}:"]
         subprocess.run([*OWNER.build_prefix(), *command], check=True)
 
     def check_configuration(self, streams: Mapping[str, object]) -> str:
