@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core import log
+from streamd.core.text import FIRST_KEY_USER
 from streamd.daemon.gate_links import GateLink, GateLinks, GateListener, compute_restart_pause
 from streamd.daemon.gate_process import GateProcess
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.time_shares import TimeShares
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.endpoint import split_host_port
 from streamd.ipc.key_files import list_key_files, read_key_pair
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, RecordKind, split_client_frame
@@ -71,6 +72,14 @@ def find_network_keys(secret: Path | None, clients: Path) -> NetworkKeys:
             "client into it"
         ) from error
     return NetworkKeys(secret, clients)
+
+
+def read_key_user(client: bytes) -> int:
+    """Returns the number of a client's key from the client's identity. Raises ProtocolError if no key has it."""
+    # A gate that a client has taken over could name a local user, or the daemon's own, which is trusted.
+    if len(client) <= KEY_USER.size or (user := int(KEY_USER.unpack_from(client)[0])) < FIRST_KEY_USER:
+        raise ProtocolError("a frame of a client without a key")
+    return user
 
 
 @dataclass(slots=True, eq=False)
@@ -170,8 +179,10 @@ class NetworkGateKeeper:
         match kind:
             case RecordKind.FRAME:
                 client, frame = split_client_frame(body)
-                self._links.handle_frame(link, client, frame, KEY_USER.unpack_from(client)[0])
+                self._links.handle_frame(link, client, frame, read_key_user(client))
             case RecordKind.READY:
+                if not body:
+                    raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
                 self._note_ready(gate, json.loads(body))
             case RecordKind.FAILED:
                 gate.failure = json.loads(body)

@@ -81,7 +81,13 @@ def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
     """Builds the uint8 input and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
 
     `normalize: none` leaves scaling to the model; these networks learn twice as well from -1 to 1 as from 0 to 255.
+    Raises ConfigError for views.
     """
+    if spec.image.views:
+        raise ConfigError(
+            f"stream {spec.name!r} has {spec.image.views} views of each picture, and the built-in model takes one; "
+            "give a model of your own with --model module:build, or remove views"
+        )
     keras = load_keras()
     images = keras.Input(spec.image_shape, dtype="uint8", name="images")
     unscaled = spec.normalize == "none"

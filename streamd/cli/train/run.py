@@ -268,10 +268,10 @@ def _fit_model(
     except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
             raise
-        height, width, channels = stream.spec.image_shape
+        shape = ", ".join(map(str, stream.spec.image_shape))
         raise ConfigError(
-            f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, {height}, "
-            f"{width}, {channels}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
+            f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, "
+            f"{shape}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
             f"{str(error).strip().splitlines()[0]}"
         ) from error
 

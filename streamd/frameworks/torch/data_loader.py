@@ -68,9 +68,12 @@ class Loader:
         return (*step, self._build_tensors(batch.weights, kept)) if self.weighted else step
 
     def _build_image_tensor(self, array: Any, kept: KeptRows) -> Tensor:
-        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C)."""
+        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C); views stand behind B."""
         images = self._build_tensors(array, kept)
-        return images.permute(0, 3, 1, 2) if self.channels_first else images
+        if not self.channels_first:
+            return images
+        before = len(images.shape) - 3  # the rows, and the views where an image has them
+        return images.permute(*range(before), before + 2, before, before + 1)
 
     def _build_tensors(self, part: Any, kept: KeptRows) -> Any:
         """Returns the rows `kept` of an array, or of each array of a dict, as tensors on the device."""
