@@ -30,7 +30,7 @@ class SocketReader:
         self._receive = receive
         self._scheduled: asyncio.Handle | None = None
         self._is_paused = False
-        self._descriptor = cast("int", socket.FD)
+        self._descriptor = socket.FD
         asyncio.get_running_loop().add_reader(self._descriptor, self._read_messages)
         self.schedule_read()
 
