@@ -4,7 +4,7 @@
     python benchmarks/remote.py loss      # the same link with 5 % loss, for minutes
     python benchmarks/remote.py cut       # what a cut of 45 s costs
     python benchmarks/remote.py slow      # batches of 20 MB over 10 Mbit/s, each of which takes 16 s
-    python benchmarks/remote.py kill      # kill -9 of the gate: what a trainer of the daemon's host notices
+    python benchmarks/remote.py kill      # kill -9 of the gate: what a trainer of the daemon's host keeps
 
 The link is a process between two TUN devices, `link/slow_link.c`, each in a network namespace of its own. `cc` compiles
 it. Prints one JSON object a measurement.
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -165,6 +166,7 @@ def read_stream(endpoint: str, folder: str, seconds: float) -> dict[str, Any]:
         "receipts": len(oks),
         "all_ok": all(oks),
         "longest_pause_s": round(max(pauses), 2),
+        "began_s": arrived[0],
         "arrived": [round(each - arrived[0], 3) for each in arrived],
     }
 
@@ -280,21 +282,78 @@ def measure_slow(link: Link, folder: Path) -> dict[str, Any]:
     return {"arrived": read["arrived"], "all_ok": read["all_ok"], "sessions": sessions}
 
 
-def measure_kill(link: Link, folder: Path, daemon: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """The rates of a trainer of the daemon's host before and after the gate of a remote one is killed."""
-    local = link.start_role(link.near, "--read", f"ipc://{folder}/s", str(folder), str(seconds))
-    remote = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(seconds))
-    time.sleep(seconds / 2)  # both read
-    for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
-        if b"\0network\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(int(pid), signal.SIGKILL)
+@dataclass(frozen=True)
+class Mark:
+    """A moment: the clock, and the processor time so far of the daemon, its workers and the local trainer."""
+
+    clock_s: float
+    processor_s: float
+
+
+def measure_kill(
+    link: Link, folder: Path, daemon: subprocess.Popen[bytes], rounds: int, seconds: float
+) -> dict[str, Any]:
+    """What a trainer of the daemon's host keeps when the gate of a remote one is killed, in turn with quiet times.
+
+    Each round is a quiet time, one that begins with kill -9 of the gate, and one in which the remote trainer returns.
+    """
+    reading_s = str((4 * rounds + 1) * seconds + STOP_S)
+    local = link.start_role(link.near, "--read", f"ipc://{folder}/s", str(folder), reading_s)
+    remote = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), reading_s)
+    time.sleep(STOP_S / 2)  # both read
+    spans = []
+    for _ in range(rounds):
+        marks = [_take_mark(daemon.pid, local.pid)]
+        for is_killed in (False, True):
+            if is_killed and (gate := _find_gate(daemon.pid)) is not None:
+                os.kill(gate, signal.SIGKILL)
+            time.sleep(seconds)
+            marks.append(_take_mark(daemon.pid, local.pid))
+        spans.append(marks)
+        while _find_gate(daemon.pid) is None:
+            time.sleep(0.1)  # after each death the daemon waits longer
+        time.sleep(seconds)  # the remote trainer comes back
     near, far = _finish(local), _finish(remote)
-    arrived = np.array(near.pop("arrived"))
+    arrived = near.pop("began_s") + np.array(near.pop("arrived"))
     far.pop("arrived")
-    half = float(arrived[-1]) / 2
-    before = int(((arrived > half - seconds / 4) & (arrived < half)).sum())
-    after = int(((arrived > half) & (arrived < half + seconds / 4)).sum())
-    return {"local_after_before": round(after / before, 3), "local": near, "remote": far}
+    rates, costs = [], []
+    for begin, killed, end in spans:
+        counts = [
+            int(((arrived > soon.clock_s) & (arrived <= late.clock_s)).sum())
+            for soon, late in ((begin, killed), (killed, end))
+        ]
+        rates.append(counts[1] / (end.clock_s - killed.clock_s) / (counts[0] / (killed.clock_s - begin.clock_s)))
+        spent = (killed.processor_s - begin.processor_s, end.processor_s - killed.processor_s)
+        costs.append(counts[1] / spent[1] / (counts[0] / spent[0]))
+    return {
+        "local_by_clock": round(statistics.median(rates), 3),
+        "local_by_processor_time": round(statistics.median(costs), 3),
+        "rounds_by_clock": [round(each, 3) for each in rates],
+        "rounds_by_processor_time": [round(each, 3) for each in costs],
+        "local": near,
+        "remote": far,
+    }
+
+
+def _find_gate(daemon: int) -> int | None:
+    return next((pid for pid in _list_children(daemon) if b"\0network\0" in _read_command(pid)), None)
+
+
+def _take_mark(daemon: int, trainer: int) -> Mark:
+    pids = [daemon, trainer, *(pid for pid in _list_children(daemon) if b"\0streamd.worker\0" in _read_command(pid))]
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # utime, stime
+    return Mark(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _list_children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _read_command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -329,7 +388,7 @@ def main() -> None:
                 case "cut":
                     result = measure_cut(link, folder, 45.0)
                 case _:
-                    result = measure_kill(link, folder, daemon, chosen.seconds)
+                    result = measure_kill(link, folder, daemon, chosen.rounds, chosen.seconds)
             print((folder / "log").read_text(), file=sys.stderr)
     print(json.dumps({"what": chosen.what, **result}))
 

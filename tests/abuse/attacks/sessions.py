@@ -17,6 +17,7 @@ from target import Attack, Target
 from wire import Intruder
 
 from streamd.core.spec import Cursor, Segment
+from streamd.ipc.endpoint import is_remote
 from streamd.ipc.messages import AskStatus, BatchReady, Goodbye, Progress, ReceiptDue, StatusNow
 from streamd.limits import MAX_CREDIT
 
@@ -108,7 +109,8 @@ def take_all_sessions(target: Target) -> dict[str, int]:
         if not intruder.subscribe(credit=2, live=True):
             time.sleep(_PAUSE_S)
             return {"sessions taken": opened, "sessions refused": 1}
-        intruder.pair()
+        if not is_remote(target.public):
+            intruder.pair()
         opened += 1
     time.sleep(_PAUSE_S)
     return {"sessions taken": opened}
