@@ -98,16 +98,22 @@ need_chromium() {
         fail "Chromium was not installed; apt-get says why above. Any that is called one of these will do: $CHROMIUMS"
 }
 
-need_prometheus() { # Debian's package would start a server, now and at each boot: its programs are taken, nothing is installed
-    local folder
-    (PATH=$PWD/.venv/bin:$PATH && type prometheus promtool &>/dev/null) && return
-    type apt-get dpkg-deb &>/dev/null || fail "there are no prometheus and promtool: put both into $PWD/.venv/bin"
-    say "unpacking prometheus and promtool into .venv/bin"
+# Debian's packages would start a server, now and at each boot: their programs are taken, and nothing is installed.
+unpack_programs() { # the package, the folder in it, the programs
+    local package=$1 within=$2 folder
+    shift 2
+    (PATH=$PWD/.venv/bin:$PATH && type "$@" &>/dev/null) && return
+    type apt-get dpkg-deb &>/dev/null || fail "$package is not there: put its programs into $PWD/.venv/bin: $*"
+    say "unpacking $* into .venv/bin"
     folder=$(mktemp -d)
-    (cd "$folder" && apt_get env download -o APT::Sandbox::User=root prometheus && dpkg-deb --extract prometheus_*.deb .) &&
-        mv "$folder"/usr/bin/{prometheus,promtool} .venv/bin/ || {
+    (cd "$folder" && apt_get env download -o APT::Sandbox::User=root "$package" && dpkg-deb --extract "$package"_*.deb .) &&
+        (cd "$folder/$within" && mv "$@" "$OLDPWD/.venv/bin/") || {
         rm -r "$folder"
-        fail "prometheus was not unpacked; apt-get says why above. Put prometheus and promtool into $PWD/.venv/bin"
+        fail "$package was not unpacked; apt-get says why above. Put its programs into $PWD/.venv/bin: $*"
     }
     rm -r "$folder"
 }
+
+need_prometheus() { unpack_programs prometheus usr/bin prometheus promtool; }
+
+need_nginx() { unpack_programs nginx usr/sbin nginx; }

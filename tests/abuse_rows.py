@@ -32,14 +32,15 @@ WHY_NOT: Final[dict[str, str]] = {
     "28": "a plugin is the daemon's own: faults.md has it",
 }
 ABOUT: Final = (
-    "Written by `scripts/test --abuse --report`, never by hand. The daemon runs as a user of its own, at a socket that "
-    "only its group can reach. Two honest trainers read without pause, one as the daemon's user and one as another "
-    "member of the group; the attackers are a third user of the group (`tests/abuse/attacks/`), or come from another "
-    "address to the one for other hosts, where a third honest trainer reads; it may lose its gate, and then goes on. A row passes if the "
-    "trainers' receipts are in order, no batch was lost or repeated (`tests/faults/oracle.py`), the same daemon runs "
-    "on, its own memory grew by less than 32 MiB, its batches stayed within `memory`, its log has no traceback, and a "
-    "newcomer of a fourth user reads an epoch afterwards. Rates are shown and not judged: each is the trainers' rate "
-    "beside the attack, divided by their rate beside a busy loop that takes as much processor time as the attackers "
-    "and their gates took. Where the attackers read batches, as every member may, it also takes the time that workers "
-    "spent on batches that no honest trainer took. Rows are those of `tests/abuse_rows.py`."
+    "Written by `scripts/test --abuse --report`, never by hand. The daemon runs as a user of its own, at a socket "
+    "that only its group can reach. Two honest trainers read without pause, one as the daemon's user and one as "
+    "another member of the group; the attackers are a third user of the group (`tests/abuse/attacks/`), or come from "
+    "another address to the one for other hosts, where a third honest trainer reads; it may lose its gate, and then "
+    "goes on. A row passes if the trainers' receipts are in order, no batch was lost or repeated "
+    "(`tests/faults/oracle.py`), the same daemon runs on, its own memory grew by less than 32 MiB, its batches stayed"
+    " within `memory`, its log has no traceback, and a newcomer of a fourth user reads an epoch afterwards. Rates are"
+    " shown and not judged: each is the trainers' rate beside the attack, divided by their rate beside a busy loop "
+    "that takes as much processor time as the attackers and their gates took. Where the attackers read batches, as "
+    "every member may, it also takes the time that workers spent on batches that no honest trainer took. Rows are "
+    "those of `tests/abuse_rows.py`."
 )

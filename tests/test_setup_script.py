@@ -71,7 +71,9 @@ def test_a_browser_that_is_there_is_taken(machine: Machine, name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("what", "names"), [("chromium", PROGRAMS), ("prometheus", ("prometheus", "promtool"))])
+@pytest.mark.parametrize(
+    ("what", "names"), [("chromium", PROGRAMS), ("prometheus", ("prometheus", "promtool")), ("nginx", ("nginx",))]
+)
 def test_where_nothing_can_be_installed_it_says_what_must_be_there(
     machine: Machine, what: str, names: tuple[str, ...]
 ) -> None:

@@ -56,7 +56,7 @@ def test_descriptors_in_flight_stop_no_trainer(record_property: Record) -> None:
 @pytest.mark.abuse(
     "32",
     "a message of ever more parts, on the local socket",
-    departs="over TCP, the parts of a message are bounded alike; not tried there",
+    departs="not over TCP",
 )
 def test_a_message_without_end_takes_no_memory(record_property: Record) -> None:
     with besiege() as siege:

@@ -22,11 +22,11 @@ from support.monitor_requests import ALERTS, MONITORING, fetch
 _ALIGNED_S: Final = 0.01  # Prometheus moves the times of its scrapes by up to 2 ms, for smaller storage
 
 
-def program(name: str) -> str:
-    """Where `prometheus` or `promtool` is, beside this Python or elsewhere; the test is skipped where it is not."""
+def program(name: str, package: str = "prometheus") -> str:
+    """Where a program of Debian's is, beside this Python or elsewhere; the test is skipped where it is not."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
     if found is None:
-        pytest.skip(f"there is no {name}: scripts/test --all brings it, from Debian's package prometheus")
+        pytest.skip(f"there is no {name}: scripts/test --all brings it, from Debian's package {package}")
     return found
 
 
