@@ -91,8 +91,8 @@ def make_certificate(place: Path) -> Path:
     """Makes a key and a certificate for NAME, and returns the path of the certificate."""
     certificate = place / "streamd.crt"
     subprocess.run(
-        [program("openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", certificate.with_suffix(".key"),
+        [program("openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "2", "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", certificate.with_suffix(".key"),
          "-out", certificate],
         check=True, capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip
