@@ -97,11 +97,12 @@ def _require_targets(stream: FedStream) -> str | None:
     if stream.has_targets:
         return None
     spec = stream.spec
-    labels = ", ".join(spec.labels)
+    images = ", ".join(spec.images)
     remedy = (
-        f"choose with  fit_data(stream, targets=...)  among its labels ({labels})"
-        if labels
-        else "serve it with labels, which config.yaml names for each stream"
+        f"choose with  fit_data(stream, targets=...)  among its labels ({', '.join(spec.labels)}) and images ({images})"
+        if spec.labels
+        else "serve it with labels, which config.yaml names for each stream, or let the model learn an image, with  "
+        f"fit_data(stream, targets=[{next(iter(spec.images))!r}])"
     )
     return (
         f"the model's loss needs targets, and stream {spec.name!r} gives none: {remedy}; or compile a model without "
