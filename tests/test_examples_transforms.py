@@ -44,13 +44,13 @@ def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
     assert text is not None
     manifest = cast("Manifest", SimpleNamespace(labels={label.name: label}))
     tried = open_transform(
-        find_transform_source(text, config.base_folder), manifest, ImageSpec(16, 24, 3), PixelId("decoded")
+        find_transform_source(text, config.base_folder), manifest, {"image": ImageSpec(16, 24, 3)}, PixelId("decoded")
     )
     assert tried.remark == ""
     images = np.broadcast_to(np.arange(0, 240, 10, dtype=np.uint8)[None, None, :, None], (SAMPLES, 16, 24, 3)).copy()
     labels = {label.name: np.ones(SAMPLES, label.dtype)}
     for place, rng in enumerate(build_generators(0, epoch, np.arange(SAMPLES), RNG_PURPOSE)):
-        tried.call.transform_row(images[place], labels, place, rng)
+        tried.call.transform_row({"image": images[place]}, labels, place, rng)
     return list(images), labels[label.name].tolist()
 
 

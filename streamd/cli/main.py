@@ -208,8 +208,9 @@ def show(
 ) -> None:
     """Draws the batch that trainers get from a running daemon at the given epoch and index, as one picture.
 
-    Small images are enlarged without smoothing, large ones reduced. Below each image are its labels, its sample id and
-    its file. An image whose sample was bad has a frame and shows the reason; an image with weight 0 is hatched.
+    Small images are enlarged without smoothing, large ones reduced. All images of a sample are side by side; masks are
+    laid over their pictures, boxes and points are drawn on them. Below each sample are its labels, its id and its file.
+    An image whose sample was bad has a frame and shows the reason; an image with weight 0 is hatched.
 
     \b
     Example:

@@ -1,11 +1,11 @@
-"""Labels of boxes and points: which keys go together with the source, the images and the cache. Pure."""
+"""Labels of boxes and points: which keys go together with the source and the images. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from streamd.config.image_rules import KeyProblem
-from streamd.config.schema_sections import BOX_TYPES, ImageConfig, LabelConfig
+from streamd.config.schema_sections import ImageConfig, LabelConfig
 from streamd.dataset.sources import DataSource
 from streamd.errors import suggest_name
 
@@ -29,9 +29,3 @@ def find_box_image_problems(labels: Labels, images: Mapping[str, ImageConfig]) -
             near = suggest_name(label.image, images)
             why = f"found {label.image!r}, which is no image of this stream; it has {', '.join(images)}{near}"
             yield ("labels", name, "of"), why
-
-
-def has_boxes(labels: Labels, source: DataSource) -> bool:
-    """Whether a stream has labels of boxes or points, also where they are those of its source."""
-    types = {label.type for label in (labels or {}).values()}
-    return not types.isdisjoint(BOX_TYPES) or (source.has_own_boxes and labels is None)

@@ -40,7 +40,7 @@ from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
-from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_RAW_CHANNELS
+from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_RAW_CHANNELS, MAX_VIEWS
 
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
@@ -187,6 +187,7 @@ ChunkCount = Annotated[
 ChannelCount = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, MAX_RAW_CHANNELS)), _build_number_schema(1, MAX_RAW_CHANNELS)
 ]
+ViewCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_VIEWS)), _build_number_schema(1, MAX_VIEWS)]
 Workers = Annotated[
     int | Literal["auto"],
     BeforeValidator(parse_workers_setting),

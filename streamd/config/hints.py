@@ -65,7 +65,6 @@ UNSERVED_KEYS: Final = {
     "mix": "list the samples of both streams in one table",
     "stratify": "split by a column of a table, or leave it out",
     "take": "list the samples that you want in a table or a file list",
-    "views": "let the trainer's model make the views",
 }
 
 _FOREIGN_WORDS: Final = {  # the commonest, and what YAML reads as no text

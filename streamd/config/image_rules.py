@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from streamd.config.array_images import build_array_sources, find_array_image_problems, names_array_of_source
 from streamd.config.parsers import find_level_mistake
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
@@ -14,6 +15,7 @@ from streamd.dataset.sources import DataSource, ImageSource
 from streamd.errors import suggest_name
 
 KeyProblem = tuple[tuple[str, ...], str]
+StoredSizes = Mapping[str, tuple[int, int]]
 
 _PARTS: Final = frozenset({"dir", "stem", "name"})
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
@@ -30,25 +32,28 @@ def find_image_problems(
     """Yields what is wrong with the key `images` of a stream, each with the keys below the stream."""
     if not images:
         yield ("images",), "there are none; write images: {photo: {size: [height, width]}}"
-    if not source.is_encoded:
-        yield ("images",), f"several images of kind {source.kind} are not in this version; use image, or files"
-        return
     for name, image in images.items():
         if not _NAME.fullmatch(name):
             yield ("images", name), "the name of an image has 1 to 64 characters from A-Z a-z 0-9 _ . -"
         if name in labels:
             yield ("images", name), "a label has the same name; rename one of them"
         yield from _find_like_problems(name, image, images)
-        yield from _find_from_problems(name, image, source)
+        if source.is_encoded:
+            yield from _find_size_problems(name, image)
+            yield from _find_from_problems(name, image, source)
     own = [name for name, image in images.items() if takes_own_picture(image, source)]
     for name in own[1:]:
         yield ("images", name, "from"), f"is missing, and {own[0]} is the source's own picture already; add from"
+    if not source.is_encoded:
+        yield from find_array_image_problems(images, source)
     if source.kind in _COLUMN_KINDS and images and not own and all(image.is_pattern for image in images.values()):
         yield ("images",), f"all are patterns, but a sample of kind {source.kind} needs a file; take one from its name"
 
 
 def takes_own_picture(image: ImageConfig, source: DataSource) -> bool:
     """Whether an entry without `from` is the picture that the source gives each sample."""
+    if not source.is_encoded:
+        return names_array_of_source(image, source)
     has_own = source.kind in _PICTURE_KINDS or getattr(source, "image", None) is not None
     return image.source is None and has_own
 
@@ -56,8 +61,6 @@ def takes_own_picture(image: ImageConfig, source: DataSource) -> bool:
 def _find_like_problems(name: str, image: ImageConfig, images: Mapping[str, ImageConfig]) -> Iterator[KeyProblem]:
     place = ("images", name, "like")
     if image.like is None:
-        if not isinstance(image.size, tuple):
-            yield ("images", name, "size"), "is missing; add size: [height, width], or like: another image"
         return
     other = images.get(image.like)
     if image.like == name:
@@ -67,7 +70,14 @@ def _find_like_problems(name: str, image: ImageConfig, images: Mapping[str, Imag
     elif other.like is not None:
         yield place, f"{image.like} itself follows {other.like}; write like: {other.like}"
     if image.size == "stored":
-        yield ("images", name, "size"), "found 'stored', which is for arrays; remove it, or use [height, width]"
+        yield ("images", name, "size"), "found 'stored', but it has the size of the other image; remove it"
+
+
+def _find_size_problems(name: str, image: ImageConfig) -> Iterator[KeyProblem]:
+    if image.size is None and image.like is None:
+        yield ("images", name, "size"), "is missing; add size: [height, width], or like: another image"
+    elif image.size == "stored" and image.like is None:
+        yield ("images", name, "size"), "found 'stored', which is for arrays; use [height, width]"
 
 
 def _find_from_problems(name: str, image: ImageConfig, source: DataSource) -> Iterator[KeyProblem]:
@@ -89,6 +99,8 @@ def _find_from_problems(name: str, image: ImageConfig, source: DataSource) -> It
 
 def build_image_sources(images: Mapping[str, ImageConfig], source: DataSource) -> dict[str, ImageSource]:
     """Returns where each image lies, in the form that dataset formats read."""
+    if not source.is_encoded:
+        return build_array_sources(images, source)
     return {
         name: ImageSource(
             None if takes_own_picture(image, source) else image.source or name,
@@ -100,12 +112,12 @@ def build_image_sources(images: Mapping[str, ImageConfig], source: DataSource) -
 
 
 def build_image_spec(
-    name: str, images: Mapping[str, ImageConfig], normalize: str | MeanStd, size: tuple[int, int] | None = None
+    name: str, images: Mapping[str, ImageConfig], normalize: str | MeanStd, stored: StoredSizes | None = None
 ) -> ImageSpec:
-    """Returns the form of an image as trainers see it; `size` (height, width) is that of stored arrays."""
+    """Returns the form of an image as trainers see it; `stored` has the (height, width) of arrays by image."""
     image = images[name]
     shown = image if image.like is None else images[image.like]
-    height, width = size or _choose_size(image, shown)
+    height, width = _choose_size(name, image, shown, stored or {})
     mode: ImageMode = image.mode
     dtype: PixelType = image.dtype
     return ImageSpec(
@@ -122,14 +134,14 @@ def build_image_spec(
         image.filled_with,
         _choose_normalize(image, normalize),
         image.range,
+        shown.views or 0,
     )
 
 
-def _choose_size(image: ImageConfig, shown: ImageConfig) -> tuple[int, int]:
+def _choose_size(name: str, image: ImageConfig, shown: ImageConfig, stored: StoredSizes) -> tuple[int, int]:
+    """Returns the size that is written, or that of the stored array of the image, or of the one that it follows."""
     size = image.size if isinstance(image.size, tuple) else shown.size
-    if not isinstance(size, tuple):
-        raise TypeError("the configuration has checked that there is a size")
-    return size
+    return size if isinstance(size, tuple) else stored[image.like or name]
 
 
 def _choose_normalize(image: ImageConfig, normalize: str | MeanStd) -> str | dict[str, list[float]]:

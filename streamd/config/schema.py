@@ -19,7 +19,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.box_rules import find_box_image_problems, find_box_problems, has_boxes
+from streamd.config.array_images import build_array_form, list_image_paths
+from streamd.config.box_rules import find_box_image_problems, find_box_problems
 from streamd.config.fields import (
     BatchSize,
     ConfigModel,
@@ -63,9 +64,10 @@ from streamd.config.schema_sections import (
     WeightsConfig,
 )
 from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
+from streamd.config.view_rules import find_view_problems
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.dataset.files import TableSource
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, RawNumbers, SplitRule
+from streamd.dataset.sources import ArrayForm, DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
@@ -129,8 +131,8 @@ class StreamConfig(ConfigModel):
     """
     transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
-    for every sample, once for all its trainers. It must not raise at random: a sample for which it has raised once
-    counts as bad from then on.
+    for every sample, once for all its trainers. With the key images, image is a dict of all images of the sample. It
+    must not raise at random: a sample for which it has raised once counts as bad from then on.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What to do with samples that cannot be decoded."""
@@ -146,6 +148,11 @@ class StreamConfig(ConfigModel):
     def all_images(self) -> dict[str, ImageConfig]:
         """The images of each sample by name; the only one of `image` is called image."""
         return {ONLY_IMAGE: self.image} if self.images is None else self.images
+
+    @property
+    def _images_place(self) -> tuple[str, ...]:
+        """The key of the images, below the stream."""
+        return ("image",) if self.images is None else ("images",)
 
     @property
     def is_random_crop(self) -> bool:
@@ -175,15 +182,14 @@ class StreamConfig(ConfigModel):
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
             None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
-            self._raw_numbers,
+            self._array_form,
         )
 
     @property
-    def _raw_numbers(self) -> RawNumbers | None:
-        """What arrays must hold in mode raw; None for other modes, and for files, whose form a decoder checks."""
-        if self.source.is_encoded or self.image.mode != "raw":
-            return None
-        return RawNumbers(self.image.channel_count, self.image.dtype)
+    def _array_form(self) -> ArrayForm | None:
+        """What the only array must hold; None for pixels of 8 bits, and for files, whose form a decoder checks."""
+        images = self.all_images
+        return None if self.source.is_encoded or len(images) > 1 else build_array_form(*images.values())
 
     @property
     def _has_only_own_picture(self) -> bool:
@@ -195,8 +201,8 @@ class StreamConfig(ConfigModel):
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The files and folders that source, labels and weights name; patterns are not expanded."""
-        return (*self.source.data_paths, *self.array_files)
+        """The files and folders that source, images, labels and weights name; patterns are not expanded."""
+        return (*self.source.data_paths, *list_image_paths(self.all_images, self.source), *self.array_files)
 
     @property
     def label_files(self) -> tuple[Path, ...]:
@@ -236,11 +242,11 @@ class StreamConfig(ConfigModel):
             problems = [*find_image_problems(self.images, self.source, labels)]
             if not self.images:
                 raise build_validation_error(*problems)
-        problems += [*self._find_crop_problems(), *self._find_normalize_problems(), *self._find_unshared_problems()]
+        problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
         problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
         problems += find_box_image_problems(self.labels, self.all_images)
-        if self.cache is not None and has_boxes(self.labels, self.source):
-            problems.append((("cache",), "a cache does not keep where a picture's boxes and points lie; remove it"))
+        given = {"has_transform": self.transform is not None, "has_cache": self.cache is not None}
+        problems += find_view_problems(self.all_images, self.source, self.labels, self._images_place, **given)
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:
@@ -259,6 +265,8 @@ class StreamConfig(ConfigModel):
         """Yields what only several images have: another one to follow, and a place beside the sample's own file."""
         if isinstance(self.source, TableSource) and self.source.image is None and self.image.source is None:
             yield ("source", "image"), "is missing; give the column that holds the file names"
+        if self.source.kind in {"hdf5", "lmdb"} and getattr(self.source, "images", None) is None:
+            yield ("source", "images"), "is missing; give the array that holds the images"
         if self.image.like is not None:
             yield ("image", "like"), "names another image, and there is one; write both under images"
         if self.image.source is not None or self.image.root is not None:
@@ -294,18 +302,6 @@ class StreamConfig(ConfigModel):
             own = [] if image.normalize is None else find_normalize_problems(image.normalize, image)
             problems += [((*place, *keys), why) for keys, why in own]
         return problems
-
-    def _find_unshared_problems(self) -> Iterator[KeyProblem]:
-        """Yields keys that this version serves for one picture a sample only."""
-        if len(self.all_images) == 1 and all(image.mode != "index" for image in self.all_images.values()):
-            return
-        if self.cache is not None:
-            yield ("cache",), "a cache of several images, or of class numbers, is not in this version; remove it"
-        if self.transform is not None:
-            yield (
-                ("transform",),
-                "a transform of several images, or of class numbers, is not in this version; remove it",
-            )
 
 
 class Config(ConfigModel):
@@ -426,12 +422,22 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
     }
     named = {"properties": {"source": {"required": ["image"]}}}
     table = {"properties": {"source": {"properties": {"kind": {"const": "table"}}}}, "not": {"required": ["images"]}}
+    one = {
+        "properties": {"source": {"properties": {"kind": {"enum": ["hdf5", "lmdb"]}}}},
+        "not": {"required": ["images"]},
+    }
+    array = {"properties": {"source": {"required": ["images"]}}}
     return {
         **schema,
         "properties": {"like": like, **properties},
         "required": [],
         "if": {"required": ["like"]},
-        "else": {"required": ["source"], "if": files, "then": sized, "allOf": [{"if": table, "then": named}]},
+        "else": {
+            "required": ["source"],
+            "if": files,
+            "then": sized,
+            "allOf": [{"if": table, "then": named}, {"if": one, "then": array}],
+        },
     }
 
 

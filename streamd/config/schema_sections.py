@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PrivateAttr,
     StrictBool,
     StrictInt,
     Tag,
@@ -39,6 +40,7 @@ from streamd.config.fields import (
     Seed,
     Size,
     Text,
+    ViewCount,
     VisibleShare,
     build_validation_error,
     resolve_path,
@@ -355,8 +357,9 @@ class ImageConfig(ConfigModel):
     """
 
     source: Text | None = Field(default=None, alias="from")
-    """Where the image lies: a column of the table, a suffix in the tar, or a pattern of {dir}, {stem} and {name} of the
-    sample's own file, such as "masks/{stem}.png". The default is the source's own picture, or the entry's name.
+    """Where the image lies: a column of the table, a suffix in the tar, an array of the HDF5 file, a value of the LMDB
+    samples, a .npy file, or a pattern of {dir}, {stem} and {name} of the sample's own file, such as
+    "masks/{stem}.png". The default is the source's own picture, or the entry's name.
     """
     root: DataPath | None = None
     """The folder that the file names of `from` are relative to; default: that of the source."""
@@ -388,14 +391,29 @@ class ImageConfig(ConfigModel):
     """For random_crop: the fraction of the image's area that is taken, [least, most]."""
     ratio: CropRatio = (3 / 4, 4 / 3)
     """For random_crop: width divided by height of the part that is taken, [least, most], before it is resized."""
+    views: ViewCount | None = None
+    """The number of views of each picture, with random crops of their own: the image has the shape (B, views, H, W, C).
+    It needs resize: random_crop, or a transform.
+    """
     normalize: Normalize | None = None
     """How the model normalizes this image; default: the stream's normalize, if it fits the channels."""
+
+    _base: Path = PrivateAttr(default=Path())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keeps the configuration's folder, which `load` passes as the context, for .npy files."""
+        if context:
+            self._base = context["base"].absolute()
+
+    def resolve_file(self) -> str:
+        """Returns `from` as the path of .npy files, relative to `root`, or else to the configuration's folder."""
+        return str((self.root or self._base) / Path(self.source or "").expanduser())
 
     @model_validator(mode="after")
     def _check_keys_go_together(self) -> Self:
         given = self.model_fields_set
         if self.like is not None:
-            stray = [key for key in ("resize", "scale", "ratio") if key in given]
+            stray = [key for key in ("resize", "scale", "ratio", "views") if key in given]
             why = f"follows from like: {self.like}; remove it"
         else:
             stray = [key for key in ("scale", "ratio") if key in given and self.resize != "random_crop"]

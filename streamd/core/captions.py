@@ -11,20 +11,19 @@ import numpy.typing as npt
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
+from streamd.core.text import format_count, format_number
 
 _SHOWN_NUMBERS: Final = 3  # of a vector: more would not fit below a small picture
 _SHOWN_LABELS: Final = 6
 _LINE_CHARS: Final = 120  # more than any contact sheet or notebook shows
-_WHOLE_FROM: Final = 100  # from here on three digits need no decimal point
-_POWERS_FROM: Final = 1e6
 
 
 class CaptionedBatch(Protocol):
     """The part of `client.batch.Batch` that captions need."""
 
     @property
-    def images(self) -> npt.NDArray[np.uint8]: ...
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]: ...
     @property
     def labels(self) -> Mapping[str, npt.NDArray[Any]]: ...
     @property
@@ -71,14 +70,26 @@ def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
     """Returns the heading of a batch with `samples` samples, of which `batch` may be only the beginning."""
     return (
         f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
-        f"{format_image_shape(*batch.images.shape[1:])}"
+        f"{format_stream_images(batch.spec)}"
     )
 
 
-def format_image_shape(height: int, width: int, channels: int = 1) -> str:
-    """Returns a shape such as `128x96 RGB`, height first, as in the configuration."""
-    names = {1: "L", 3: "RGB", 4: "RGBA"}
-    return f"{height}x{width} {names.get(channels) or f'{channels} channels'}"
+def format_stream_images(spec: StreamSpec) -> str:
+    """Returns the form of a stream's images: `128x96 RGB`, or `photo 512x512 RGB, mask 512x512 index` of several."""
+    forms = {name: format_image_form(image) for name, image in spec.images.items()}
+    if len(forms) == 1:
+        return next(iter(forms.values()))
+    return ", ".join(f"{name} {form}" for name, form in forms.items())
+
+
+def format_image_form(image: ImageSpec) -> str:
+    """Returns an image's shape and mode, height first as in the configuration: `256x256 raw, 4 channels uint16`."""
+    form = f"{image.height}x{image.width} {image.mode}"
+    if image.mode == "raw":
+        form += f", {format_count(image.channels, 'channel')} {image.dtype}"
+    elif image.dtype != "uint8":
+        form += f" {image.dtype}"
+    return f"{form}, {format_count(image.views, 'view')}" if image.views else form
 
 
 def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:
@@ -123,7 +134,7 @@ def format_label(label: LabelSpec, value: Any) -> str:
     if label.is_ragged:
         return _format_box_count(label, value)
     if label.type == "category" and not label.width:
-        return _lookup_class_name(label, int(value))
+        return format_class_name(label, int(value))
     numbers = np.atleast_1d(value)
     more = " …" if numbers.size > _SHOWN_NUMBERS else ""
     return " ".join(format_number(each) for each in numbers[:_SHOWN_NUMBERS].tolist()) + more
@@ -136,19 +147,13 @@ def _format_box_count(label: LabelSpec, rows: Any) -> str:
         return str(len(there))
     codes, counts = np.unique(there[:, -1].astype(np.int64), return_counts=True)
     each = [
-        f"{f'{count} ' if count > 1 else ''}{_lookup_class_name(label, code)}"
+        f"{f'{count} ' if count > 1 else ''}{format_class_name(label, code)}"
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
     ]
     more = ", …" if len(each) > _SHOWN_LABELS else ""
     return f"{len(there)} ({', '.join(each[:_SHOWN_LABELS])}{more})"
 
 
-def _lookup_class_name(label: LabelSpec, code: int) -> str:
+def format_class_name(label: LabelSpec, code: int) -> str:
+    """Returns the name of a class, or `class 3` for one without a name."""
     return str(label.classes[code]) if 0 <= code < len(label.classes) else f"class {code}"
-
-
-def format_number(number: float) -> str:
-    """Returns a number with three digits, integers in full: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
-    if isinstance(number, int) or _WHOLE_FROM <= abs(number) < _POWERS_FROM:
-        return f"{number:,.0f}"
-    return f"{number:.3g}"

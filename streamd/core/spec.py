@@ -24,7 +24,7 @@ Resize = Literal["stretch", "crop", "pad", "random_crop"]
 UnevenPolicy = Literal["drop", "pad"]
 ImageMode = Literal["RGB", "L", "RGBA", "index", "raw"]
 PixelType = Literal["uint8", "uint16", "float32"]
-ImageShape = tuple[int, ...]  # (height, width, channels); (height, width) in mode index
+ImageShape = tuple[int, ...]  # (height, width, channels); (height, width) in mode index; views stand before
 
 ONLY_IMAGE: Final = "image"  # the name of the image of a stream that is configured by `image`
 
@@ -41,6 +41,7 @@ _LATER_IMAGE_SETTINGS: Final[Mapping[str, tuple[object, ...]]] = {
     "dtype": ("uint8",),
     "like": (None,),
     "fill": (0,),
+    "views": (0,),
 }
 DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
@@ -106,6 +107,8 @@ class ImageSpec:
     mode raw, `range` has the two numbers that `unit` maps to 0 and 1.
 
     For random crops, `scale` bounds the part of the picture's area, and `ratio` the width divided by the height.
+
+    `views` is the number of geometries in which each picture is shown, 0 where there is one without an axis of views.
     """
 
     height: int
@@ -122,6 +125,7 @@ class ImageSpec:
     # A mapping cannot be hashed, and geometries are kept by their image.
     normalize: str | Mapping[str, list[float]] = field(default="none", hash=False)
     range: tuple[float, float] | None = None
+    views: int = 0
 
     def __post_init__(self) -> None:
         """Makes L of an image of one channel whose mode is left out."""
@@ -129,13 +133,18 @@ class ImageSpec:
             object.__setattr__(self, "mode", "L")
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(height, width, channels) of one image; (height, width) in mode index."""
+    def picture_shape(self) -> ImageShape:
+        """(height, width, channels) of one picture; (height, width) in mode index."""
         return (self.height, self.width) if self.mode == "index" else (self.height, self.width, self.channels)
 
     @property
+    def shape(self) -> ImageShape:
+        """`picture_shape`; the number of views stands before it, if there are any."""
+        return (self.views, *self.picture_shape) if self.views else self.picture_shape
+
+    @property
     def row_bytes(self) -> int:
-        return self.height * self.width * self.channels * _PIXEL_BYTES[self.dtype]
+        return max(1, self.views) * self.height * self.width * self.channels * _PIXEL_BYTES[self.dtype]
 
     def describe_pixels(self, *, leave_out: Container[str] = ()) -> str:
         """Returns the settings that determine pixels, as text for digests.
@@ -225,7 +234,7 @@ class StreamSpec:
 
     @property
     def image_shape(self) -> ImageShape:
-        """(height, width, channels) of the first image; (height, width) in mode index."""
+        """The shape of the first image: (height, width, channels), unless it is class numbers or has views."""
         return self.image.shape
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from streamd.core.epoch_timing import EpochTiming
+from streamd.core.spec import ImageMode, PixelType, StreamSpec
 from streamd.core.text import format_count
 
 # The state of a session. `gathering`: it waits for other trainers (start={"together": K}). `waiting`: it waits for a
@@ -63,6 +64,16 @@ class SessionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageStatus:
+    """One image of every sample of a stream; `shape` is that of its array in a batch, without the batch's rows."""
+
+    name: str
+    shape: tuple[int, ...]
+    mode: ImageMode
+    dtype: PixelType
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatus:
     """One stream. Rates are over the status's `window_s`; `samples_per_s` is the rate at which trainers took samples.
 
@@ -72,7 +83,7 @@ class StreamStatus:
     reason why no trainer gets a batch of it, if that is so. `failed` is the reason why its sessions were ended, if they
     were and no trainer has subscribed since. `shuffle_score` says how well batches mix the labels, from 0 to 1, the
     score of a full shuffle. It is None if the stored order is kept or there is nothing to mix. `poorly_mixed` is the
-    remedy for a low score.
+    remedy for a low score. `images` are those of each sample.
     """
 
     name: str
@@ -92,6 +103,21 @@ class StreamStatus:
     poorly_mixed: str | None = None
     failed: str | None = None
     decodes_unknown: str | None = None
+    images: tuple[ImageStatus, ...] = ()
+
+    @property
+    def images_text(self) -> str:
+        """The images of a sample: `photo 512x512x3 RGB, mask 512x512 index`."""
+        return ", ".join(
+            f"{image.name} {'x'.join(map(str, image.shape))} {image.mode}"
+            f"{'' if image.dtype == 'uint8' else f' {image.dtype}'}"
+            for image in self.images
+        )
+
+
+def list_image_statuses(spec: StreamSpec) -> tuple[ImageStatus, ...]:
+    """Returns the images of a stream's samples."""
+    return tuple(ImageStatus(name, image.shape, image.mode, image.dtype) for name, image in spec.images.items())
 
 
 # The state of a node of a cluster. `starting`: its processes start, or open the streams and prove their data.

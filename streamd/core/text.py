@@ -9,6 +9,8 @@ _Item = TypeVar("_Item")
 
 FIRST_KEY_USER: Final = 1 << 32  # beyond every uid: the users that are keys count from here
 _FEW_ITEMS: Final = 2  # so few items are shown instead of counted
+_WHOLE_FROM: Final = 100  # from here on three digits need no decimal point
+_POWERS_FROM: Final = 1e6
 
 
 def escape_unprintable(text: str) -> str:
@@ -63,3 +65,10 @@ def format_duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - two digits say enough
+
+
+def format_number(number: float) -> str:
+    """Returns a number with three digits, integers in full: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
+    if isinstance(number, int) or _WHOLE_FROM <= abs(number) < _POWERS_FROM:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"

@@ -66,7 +66,7 @@ class GateProcess:
             end.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._descriptors = descriptors
-        self._link = await RecordLink.open(ours, self._callbacks)
+        self._link = await RecordLink.open(ours, self._callbacks, is_of_gate=True)
         asyncio.get_running_loop().add_reader(descriptors, self._receive_lifeline)
         # A helper that ends before it has read this ends its link too, which kill() notices.
         self._link.send_record(RecordKind.SETTINGS, json.dumps(settings).encode())

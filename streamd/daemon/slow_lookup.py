@@ -12,7 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from streamd.limits import PROOF_S
+from streamd.core import log
+from streamd.limits import PROOF_S, THREAD_RETRY_S
 
 AnswerType = TypeVar("AnswerType")
 
@@ -49,7 +50,10 @@ class SlowLookup(Generic[AnswerType]):
 
 
 def ask_in_thread(question: Callable[[], AnswerType], name: str = "looking for data") -> asyncio.Future[AnswerType]:
-    """Runs `question` in a daemon thread; returns a future of the running loop for its answer or exception."""
+    """Runs `question` in a daemon thread; returns a future of the running loop for its answer or exception.
+
+    Where the host lets the process start no thread, it tries again every THREAD_RETRY_S.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[AnswerType] = loop.create_future()
 
@@ -70,5 +74,18 @@ def ask_in_thread(question: Callable[[], AnswerType], name: str = "looking for d
         with suppress(RuntimeError):  # the loop is closed, so nothing waits for the answer
             loop.call_soon_threadsafe(settle_answer, set_answer)
 
-    threading.Thread(target=answer_question, name=name, daemon=True).start()
+    _start_thread(loop, threading.Thread(target=answer_question, name=name, daemon=True))
     return answer
+
+
+def _start_thread(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Starts a thread, now or later: other users of the host may have used up its tasks for a time."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        log.warning(
+            "daemon.no_thread",
+            f"{error}: {thread.name} waits; look at TasksMax of the service and at ulimit -u",
+            retry_s=THREAD_RETRY_S,
+        )
+        loop.call_later(THREAD_RETRY_S, _start_thread, loop, thread)

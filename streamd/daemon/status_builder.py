@@ -23,6 +23,7 @@ from streamd.core.status import (
     SessionState,
     SessionStatus,
     StreamStatus,
+    list_image_statuses,
     suggest_remedy_for_apart_trainers,
 )
 from streamd.core.steps import count_own_steps
@@ -324,6 +325,7 @@ class StatusBuilder:
             stream.mixing_advice,
             self._failed_streams.get(spec.name),
             None if is_read and decodes is not None else _NO_BATCHES_TEXT if is_read else _NO_EPOCH_TEXT,
+            list_image_statuses(spec),
         )
 
     def compute_decodes_per_batch(self, stream: str, now_s: float) -> float | None:

@@ -9,11 +9,12 @@ from typing import Final
 
 from streamd.dataset.arrays.npy_store import NpyStore
 from streamd.dataset.arrays.row_store import RowStore
-from streamd.dataset.arrays.store import SampleStore
+from streamd.dataset.arrays.store import ListedRows, SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.hdf5.mapped_store import ChunkStore
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
@@ -35,15 +36,17 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     Raises ConfigError when a file is not the listed one, DataAwayError when it is not there, OSError when it cannot be
     mapped.
     """
-    arrays = manifest.arrays
-    if arrays is None:
-        return None
+    return None if manifest.arrays is None else open_row_store(manifest, manifest.arrays, root)
+
+
+def open_row_store(listed: ListedRows, arrays: ArrayFiles, root: int) -> SampleStore:
+    """Opens the store of one image of the samples, as `open_store` does."""
     kind = "npy" if arrays.stored is None else arrays.stored.store
     store = _ROW_STORES.get(kind)
     if store is None:
         # Another version of streamd may have listed the samples, with a store that this one lacks.
         raise ConfigError(f"this version of streamd has no store of kind {kind!r}: {_RESCAN_REMEDY}")
-    return store(manifest, arrays, root)
+    return store(listed, arrays, root)
 
 
 def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:

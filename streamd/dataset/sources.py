@@ -7,7 +7,7 @@ The configuration fills these in; no format depends on the library that parses i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
@@ -138,16 +138,26 @@ class RawNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassNumbers:
+    """What a stream in mode index expects of arrays: one whole number a pixel, of any type."""
+
+
+ArrayForm = RawNumbers | ClassNumbers  # of arrays whose numbers are no pixels of 8 bits
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSource:
     """Where one image of every sample lies.
 
     `place` None means the picture that the source gives each sample; otherwise it is a column or a suffix, or a
-    pattern of file names. File names are relative to `root`; None means the root of the source.
+    pattern of file names. File names are relative to `root`; None means the root of the source. Of arrays, it is the
+    name of an array, or the path of .npy files; `form` is what they must hold, None for pixels of 8 bits.
     """
 
     place: str | None
     root: Path | None = None
     is_pattern: bool = False
+    form: ArrayForm | None = field(default=None, repr=False)  # lists made before it existed stay valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +178,7 @@ class ListingRequest:
 
     `labels` None means those that the source has by itself; empty means none at all. `weights` None means that all
     samples weigh 1. `images` None means one image a sample, which the source has by itself. `raw` None means that
-    arrays are served as pixels of 8 bits.
+    the arrays of this image are served as pixels of 8 bits.
     """
 
     name: str
@@ -177,4 +187,4 @@ class ListingRequest:
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None
     images: Mapping[str, ImageSource] | None = None
-    raw: RawNumbers | None = None
+    raw: ArrayForm | None = None

@@ -6,6 +6,7 @@ finds it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -36,15 +37,36 @@ def decode_class_numbers(
     Returns how the upright picture lands in the row. Raises BadImageError if the file holds no class numbers, or larger
     ones than the dtype; ConfigError if this Pillow cannot read the format.
     """
+    return decode_class_numbers_into_rows(data, [row], image, format_name, [draw])[0]
+
+
+def decode_class_numbers_into_rows(
+    data: bytes, rows: Sequence[Numbers], image: ImageSpec, format_name: str, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes a mask once, and writes what each of `draws` shows of it into the row of the same number.
+
+    See `decode_class_numbers`.
+    """
     if format_name in _CHANGING_FORMATS:
         raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_numbers(data, format_name))
-    geometry = draw_geometry(image, (picture.height, picture.width), draw)
-    _check_numbers_fit(picture, row)
-    _fill_row(row, picture, geometry, image.fill)
-    return geometry
+    drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
+    _check_numbers_fit(picture, rows[0])
+    for row, geometry in zip(rows, drawn, strict=True):
+        _fill_row(row, picture, geometry, image.fill)
+    return drawn
+
+
+def place_class_numbers(numbers: Numbers, row: Numbers, geometry: Geometry, fill: int) -> None:
+    """Writes the part of class numbers, whole numbers of any type, that `geometry` shows into its place in `row`.
+
+    The rest becomes `fill`. Raises BadImageError for numbers that the row's dtype does not hold.
+    """
+    if not np.can_cast(numbers.dtype, row.dtype):
+        _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
+    _fill_row(row, Image.fromarray(numbers.astype(row.dtype)), geometry, fill)
 
 
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
@@ -87,12 +109,16 @@ def _check_numbers_fit(picture: Image.Image, row: Numbers) -> None:
     if picture.mode in _BYTE_MODES or (row.dtype.itemsize > 1 and picture.mode != "I"):
         return
     numbers = np.asarray(picture)
-    low, high = int(numbers.min()), int(numbers.max())
-    most = int(np.iinfo(row.dtype).max)
+    _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
+
+
+def _check_number_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
+    """Raises BadImageError unless `dtype` holds the class numbers from `low` to `high`."""
+    most = int(np.iinfo(dtype).max)
     if not 0 <= low <= high <= most:
         found = high if high > most else low
         remedy = "use dtype: uint16" if 0 < found <= np.iinfo(np.uint16).max else "correct the mask"
-        raise BadImageError(f"it holds the class number {found}, and {row.dtype} holds 0 to {most}; {remedy}")
+        raise BadImageError(f"it holds the class number {found}, and {dtype} holds 0 to {most}; {remedy}")
 
 
 def _fill_row(row: Numbers, picture: Image.Image, geometry: Geometry, fill: int) -> None:

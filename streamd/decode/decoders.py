@@ -16,11 +16,11 @@ import numpy.typing as npt
 from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
-from streamd.decode.raw.decode import decode_raw_image
+from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
 from streamd.decode.resize import BadImageError, Row
 from streamd.decode.sniff import detect_format
 
-__all__ = ["BadImageError", "decode_image", "decode_sample"]
+__all__ = ["BadImageError", "decode_image", "decode_into_rows", "decode_sample", "list_picture_draws"]
 
 
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> Geometry:
@@ -44,9 +44,41 @@ def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = No
         return class_numbers.decode_class_numbers(data, row, image, name, draw)
     if name == "JPEG":
         if image.mode == "RGBA":
-            return _decode_opaque(data, row, image, draw)
+            return _decode_opaque(data, [row], image, [draw])[0]
         return jpeg.decode_jpeg(data, row, image, draw)
     return pillow.decode_with_pillow(data, row, image, name, draw)
+
+
+def decode_into_rows(
+    data: bytes, rows: Sequence[npt.NDArray[Any]], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes one image file once, and writes what each of `draws` shows of it into the row of the same number.
+
+    Rows and draws are as in `decode_image`, of which there is at least one. Returns how the upright picture lands in
+    each row. Raises BadImageError and ConfigError.
+    """
+    if len(rows) == 1 or all(draw is None for draw in draws):
+        geometry = decode_image(data, rows[0], image, draws[0])
+        for row in rows[1:]:
+            row[...] = rows[0]
+        return [geometry] * len(rows)
+    if image.mode == "raw":
+        return decode_raw_into_rows(data, rows, image, draws)
+    name = detect_format(data)
+    if image.mode == "index":
+        return class_numbers.decode_class_numbers_into_rows(data, rows, image, name, draws)
+    if name == "JPEG" and image.mode == "RGBA":
+        return _decode_opaque(data, rows, image, draws)
+    if name == "JPEG":
+        return jpeg.decode_jpeg_into_rows(data, rows, image, draws)
+    return pillow.decode_into_rows_with_pillow(data, rows, image, name, draws)
+
+
+def list_picture_draws(image: ImageSpec, draw: Draw | None) -> list[Draw | None]:
+    """Returns the draw of each view of a sample, one row of `draw`; without views the only one."""
+    if image.views and isinstance(draw, np.ndarray):
+        return [*draw]
+    return [draw] * max(1, image.views)
 
 
 def decode_sample(
@@ -57,33 +89,42 @@ def decode_sample(
 ) -> dict[str, Geometry]:
     """Decodes the files of one sample, in the order of `images`, into their rows; see `decode_image`.
 
-    Images that follow another one are decoded after it. Returns how each lands in its row. Raises BadImageError, which
-    names the image that is at fault where there are several.
+    Images that follow another one are decoded after it. An image with views is decoded once for all of them. Returns
+    how each image without views lands in its row. Raises BadImageError, which names the image that is at fault where
+    there are several.
     """
-    landed: dict[str, Geometry] = {}
+    landed: dict[str, list[Geometry]] = {}
     files = dict(zip(images, blobs, strict=True))
     for name, image in sorted(images.items(), key=_follows_another):
-        draw = draws[name] if image.like is None else landed[image.like]
         try:
-            landed[name] = decode_image(files[name], rows[name], image, draw)
+            if image.views:
+                own = list_picture_draws(image, draws[name])
+                shown: Sequence[Draw | None] = landed[image.like] if image.like else own
+                landed[name] = decode_into_rows(files[name], [*rows[name]], image, shown)
+            else:
+                draw = draws[name] if image.like is None else landed[image.like][0]
+                landed[name] = [decode_image(files[name], rows[name], image, draw)]
         except BadImageError as error:
             raise BadImageError(f"{name}: {error}" if len(images) > 1 else str(error)) from error
-    return landed
+    return {name: several[0] for name, several in landed.items() if not images[name].views}
 
 
 def _follows_another(named: tuple[str, ImageSpec]) -> bool:
     return named[1].like is not None
 
 
-def _decode_opaque(data: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> Geometry:
-    """Decodes a JPEG into a row of mode RGBA: opaque where the picture is."""
-    colours = np.empty((image.height, image.width, 3), np.uint8)
-    geometry = jpeg.decode_jpeg(data, colours, _build_opaque_image(image), draw)
-    row[:, :, :3] = colours
-    row[:, :, 3] = image.fill
-    left, top, right, bottom = geometry.place
-    row[top:bottom, left:right, 3] = 255
-    return geometry
+def _decode_opaque(
+    data: bytes, rows: Sequence[npt.NDArray[Any]], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes a JPEG into rows of mode RGBA: opaque where the picture is."""
+    colours = np.empty((len(rows), image.height, image.width, 3), np.uint8)
+    drawn = decode_into_rows(data, [*colours], _build_opaque_image(image), draws)
+    for row, pixels, geometry in zip(rows, colours, drawn, strict=True):
+        row[:, :, :3] = pixels
+        row[:, :, 3] = image.fill
+        left, top, right, bottom = geometry.place
+        row[top:bottom, left:right, 3] = 255
+    return drawn
 
 
 @lru_cache(maxsize=16)

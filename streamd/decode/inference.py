@@ -27,9 +27,10 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str
     spec: `stream.spec`, or the path of the `.streamd.json` that streamd-train writes beside a model.
     image: which of several images of a sample this is; default: the first. One that is `like` another shows the middle.
 
-    `resize: random_crop` shows the middle, as `resize: crop` does. A transform is not applied. If the stream has one,
-    or its daemon has other versions of the decoders, the pixels differ from the stream's, and a warning says so. Models
-    take batches: `image[None]`.
+    `resize: random_crop` shows the middle, as `resize: crop` does. An image with views loses their axis here: the
+    middle comes back in their place. A transform is not applied. If the stream has one, or its daemon has other
+    versions of the decoders, the pixels differ from the stream's, and a warning says so. Models take batches:
+    `image[None]`.
 
     Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, and
     for an invalid `spec`; MissingExtraError without the extra `serve`, which brings the decoders.
@@ -45,7 +46,7 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str
         raise ConfigError(_explain_unknown_array_origin(known))
     if known.pixel_id != pixel_id.compute_sample_pixel_id(known.images):
         warnings.warn(_explain_pixel_mismatch(known), stacklevel=2)
-    row = np.empty(wanted.shape, dtype=wanted.dtype)
+    row = np.empty(wanted.picture_shape, dtype=wanted.dtype)
     try:
         decode_image(_read_file_bytes(file), row, wanted)
     except BadImageError as error:

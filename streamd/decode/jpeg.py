@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -87,15 +88,46 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
             _decode_unresized(data, row, image, (0, 0))
             return compute_fixed_geometry(image, usual)
         return _decode_and_resize(data, row, image, usual, orientation, draw)
+    size = _read_three_colour_size(data)
+    if size is None:
+        return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
+    return _decode_and_resize(data, row, image, size, _find_orientation(data, 2), draw)
+
+
+def decode_jpeg_into_rows(
+    data: bytes, rows: Sequence[Row], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes a JPEG once, and writes what each of `draws` shows of it into the row of the same number.
+
+    Returns how the upright picture lands in each row. Raises BadImageError.
+    """
+    size = _read_three_colour_size(data)
+    if size is None:
+        return pillow.decode_into_rows_with_pillow(data, rows, image, "JPEG", draws)
+    check_image_size(*size)
+    orientation = _find_orientation(data, 2)
+    shown = _compute_upright_size(size, orientation)
+    drawn = [draw_geometry(image, shown, draw) for draw in draws]
+    # One decode serves all rows, so it covers the row that needs most.
+    reduced = size if image.exact else max(_choose_reduced_size(size, orientation, image, each) for each in drawn)
+    pixels = _decode_pixels(data, image, (0, 0) if reduced == size else reduced, None)
+    upright = _compute_upright_size(reduced, orientation)
+    for row, geometry in zip(rows, drawn, strict=True):
+        _resize_upright(row, pixels, orientation, image, geometry.scale_to_source(upright))
+    return drawn
+
+
+def _read_three_colour_size(data: bytes) -> PixelSize | None:
+    """Returns the (height, width) in a JPEG's header; None for four colours.
+
+    They need the conversion that Pillow has; this depends on the file alone, so its pixels never change.
+    """
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
         raise BadImageError(f"a damaged JPEG header: {error}") from error
     check_image_size(height, width)
-    # Four colours need the conversion that Pillow has; this depends on the file alone, so its pixels never change.
-    if colourspace in {"CMYK", "YCCK"}:
-        return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
-    return _decode_and_resize(data, row, image, (height, width), _find_orientation(data, 2), draw)
+    return None if colourspace in {"CMYK", "YCCK"} else (height, width)
 
 
 def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
@@ -122,7 +154,12 @@ def _decode_and_resize(
     if reduced == (image.height, image.width) and orientation == UPRIGHT and drawn is None:
         _decode_unresized(data, row, image, least)
         return compute_landed_geometry(image, upright, shown)
-    pixels = _decode_pixels(data, image, least, None)
+    _resize_upright(row, _decode_pixels(data, image, least, None), orientation, image, part)
+    return compute_landed_geometry(image, upright, shown) if drawn is None else drawn
+
+
+def _resize_upright(row: Row, pixels: Row, orientation: int, image: ImageSpec, part: Geometry) -> None:
+    """Turns a decode upright, and resizes the part of it that `part` shows into its place in `row`."""
     if image.exact:
         resize_picture(row, turn_upright(build_pil_image(pixels), orientation), part, image.fill)
     elif orientation == UPRIGHT:
@@ -131,7 +168,6 @@ def _decode_and_resize(
         turned = turn_upright(build_pil_image(pixels), orientation)
         upright_pixels = np.asarray(turned).reshape(turned.height, turned.width, image.channels)
         resize_reduced_decode(row, upright_pixels, part, image.fill)
-    return compute_landed_geometry(image, upright, shown) if drawn is None else drawn
 
 
 def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,12 +70,23 @@ def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str
 
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
+    return decode_into_rows_with_pillow(data, [row], image, format_name, [draw])[0]
+
+
+def decode_into_rows_with_pillow(
+    data: bytes, rows: Sequence[Row], image: ImageSpec, format_name: str, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Decodes an image once, and writes what each of `draws` shows of it into the row of the same number.
+
+    See `decode_with_pillow`.
+    """
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
         picture = turn_upright(*_load_picture(data, format_name, _MODES[image.channels]))
-    geometry = draw_geometry(image, (picture.height, picture.width), draw)
-    resize_picture(row, picture, geometry, image.fill)
-    return geometry
+    drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
+    for row, geometry in zip(rows, drawn, strict=True):
+        resize_picture(row, picture, geometry, image.fill)
+    return drawn
 
 
 def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image.Image, int]:

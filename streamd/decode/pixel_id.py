@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
-from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.decoders import BadImageError, decode_into_rows, list_picture_draws
 from streamd.decode.geometry import draw_geometry
 from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.decode.raw.planes import resize_numbers
@@ -50,10 +50,11 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
         yield from _resize_probe_numbers(image)
         return
     row = np.empty(image.shape, dtype=image.dtype)
+    pictures = [*row] if image.views else [row]
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
         try:
-            decode_image(probe.read_bytes(), row, image, draw)
+            decode_into_rows(probe.read_bytes(), pictures, image, list_picture_draws(image, draw))
         except BadImageError:
             if image.mode != "index":
                 raise
@@ -61,15 +62,36 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
         yield row
 
 
+def decode_probe_samples(images: Mapping[str, ImageSpec]) -> Iterator[dict[str, Row]]:
+    """Yields probes of all images of a sample by name, as many as there are of the image that has most.
+
+    Shorter runs of probes begin again. All samples use the same memory.
+    """
+    rows = {name: _decode_probes_for_ever(image) for name, image in images.items()}
+    for _ in range(max(map(_count_probes, images.values()))):
+        yield {name: next(several) for name, several in rows.items()}
+
+
+def _decode_probes_for_ever(image: ImageSpec) -> Iterator[Row]:
+    while True:
+        yield from decode_probe_images(image)
+
+
+def _count_probes(image: ImageSpec) -> int:
+    return len(_PROBE_SIZES) if image.mode == "raw" else len(list(files("streamd.decode").joinpath("probes").iterdir()))
+
+
 def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
     """Yields arrays of numbers resized under `image`: files of numbers are read without loss, by whatever decoder."""
     row = np.empty(image.shape, dtype=image.dtype)
+    pictures = [*row] if image.views else [row]
     draws = compute_random_crop_draws(image, 0, 0, np.arange(len(_PROBE_SIZES)))
     for (height, width), draw in zip(_PROBE_SIZES, draws, strict=True):
         places = np.arange(height * width * image.channels, dtype=np.uint32).reshape(height, width, image.channels)
         mixed = (places * np.uint32(_MIXER)) >> np.uint32(8 * (4 - min(2, np.dtype(image.dtype).itemsize)))
         numbers = mixed.astype(image.dtype)
-        resize_numbers(row, numbers, draw_geometry(image, (height, width), draw), image.fill)
+        for picture, one in zip(pictures, list_picture_draws(image, draw), strict=True):
+            resize_numbers(picture, numbers, draw_geometry(image, (height, width), one), image.fill)
         yield row
 
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from streamd.core.sample_rng import compute_uniforms
 from streamd.core.sampler import Ids
-from streamd.core.spec import ImageSpec
+from streamd.core.spec import ONLY_IMAGE, ImageSpec
 
-CropDraw = npt.NDArray[np.float64]  # the numbers of one sample, (NUMBERS_DRAWN,) in [0, 1)
+CropDraw = npt.NDArray[np.float64]  # the numbers of one sample, (NUMBERS_DRAWN,) in [0, 1); one row for each view
 
 _TRIES: Final = 10
 _NUMBERS: Final = 4  # for each try: area, ratio, top, left
@@ -44,15 +44,20 @@ class Crop:
 
 
 def compute_random_crop_draws(
-    image: ImageSpec, seed: int, epoch: int, ids: Ids, name: str = ""
+    image: ImageSpec, seed: int, epoch: int, ids: Ids, name: str = ONLY_IMAGE, *, is_first: bool = True
 ) -> Sequence[CropDraw | None]:
     """Returns the numbers drawn in `epoch` for each sample of `ids`; None for each if `image` draws none.
 
-    The first image of a sample draws without a `name`; each of the others has numbers of its own.
+    Those of an image with views are (views, NUMBERS_DRAWN). Every other image of a sample, and every other view, has
+    numbers of its own; those of the first view of the first image depend on no `name`.
     """
     if image.resize != "random_crop" or image.like is not None:
         return [None] * len(ids)
-    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, f"crop {name}" if name else "crop"))
+    first = "crop" if is_first else f"crop {name}"
+    if not image.views:
+        return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, first))
+    purposes = [first, *(f"crop {name} view {view}" for view in range(1, image.views))]
+    return list(np.stack([compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, each) for each in purposes], axis=1))
 
 
 def compute_sample_draws(
@@ -60,7 +65,7 @@ def compute_sample_draws(
 ) -> dict[str, Sequence[CropDraw | None]]:
     """Returns the numbers of `compute_random_crop_draws` for each image of the samples, by its name."""
     return {
-        name: compute_random_crop_draws(image, seed, epoch, ids, name if number else "")
+        name: compute_random_crop_draws(image, seed, epoch, ids, name, is_first=not number)
         for number, (name, image) in enumerate(images.items())
     }
 

@@ -87,12 +87,16 @@ def _parse_number_weights(name: str, image: ImageSpec, weights: GivenWeights) ->
         )
     table = np.ones(np.iinfo(image.dtype).max + 1, np.float32)
     for number, weight in weights.items():
-        if isinstance(number, bool) or not isinstance(number, Integral) or not 0 <= int(number) < table.size:
+        if not _is_class_number(number, table.size):
             raise ConfigError(
                 f"class_weight: the classes of image {name!r} are the numbers 0 to {table.size - 1}, not {number!r}"
             )
         table[int(number)] = _parse_class_weight(number, weight)
     return table
+
+
+def _is_class_number(given: object, numbers: int) -> bool:
+    return type(given) is not bool and isinstance(given, Integral) and 0 <= int(given) < numbers
 
 
 def _build_label_table(label: LabelSpec, weights: GivenWeights) -> npt.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -9,8 +10,10 @@ import numpy.typing as npt
 from streamd.frameworks.lazy_import import import_library
 
 
-def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
+def array(values: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]], sharding: Any = None) -> Any:
     """Returns a jax.Array of `values` on the default device, or distributed over devices by `sharding`.
+
+    Of a mapping, such as `batch.arrays` or `batch.labels`, it returns a dict of arrays by the same names.
 
     On the CPU it uses the memory of `batch.images` and holds the batch's lease until it dies. JAX itself copies strided
     and unaligned arrays, 64-bit numbers to its own width, donated arrays over others' memory, and everything that goes
@@ -29,5 +32,7 @@ def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
     Raises MissingExtraError; JAX raises ValueError for rows that cannot be distributed.
     """
     jax = import_library("jax", "jax", "a batch as a JAX array")
+    if isinstance(values, Mapping):
+        return {name: array(each, sharding) for name, each in values.items()}
     own = values.copy() if values.flags.writeable else values
     return jax.device_put(own) if sharding is None else jax.make_array_from_process_local_data(sharding, own)

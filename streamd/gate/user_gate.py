@@ -17,11 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from streamd.core.text import shorten_text
 from streamd.ipc import endpoint
 from streamd.ipc.fd_passing import accept_connection, bind_descriptor_socket, read_peer
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from streamd.ipc.router import Router
-from streamd.limits import GATE_CONNECTIONS, GATE_IDLE_S, KNOCKS, PAIR_S, SECRET_BYTES
+from streamd.limits import GATE_CONNECTIONS, GATE_IDLE_S, KNOCKS, MAX_REFUSAL_CHARS, PAIR_S, SECRET_BYTES
 
 _SOCKET_MODE: Final = 0o666  # only this user knows the path, and only this user is let in
 _ROOT: Final = 0
@@ -99,7 +100,8 @@ class LinkLogHandler(logging.Handler):
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.send_record(RecordKind.LOG, json.dumps(record.getMessage()).encode())
+        text = shorten_text(record.getMessage(), MAX_REFUSAL_CHARS)
+        self._link.send_record(RecordKind.LOG, json.dumps(text).encode())
 
 
 class LifelineHall:

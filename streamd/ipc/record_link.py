@@ -7,6 +7,7 @@ with its length. Descriptors go over a second socket pair, since a stream cannot
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 import time
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, cast
 
-from streamd.limits import LINK_TURN_S
+from streamd.errors import ProtocolError
+from streamd.limits import LINK_TURN_S, MAX_GATE_RECORD_BYTES
 
 _HEAD: Final = struct.Struct("<IB")  # bytes of the body, kind
 USER: Final = struct.Struct("<I")  # a uid
@@ -54,21 +56,23 @@ class RecordLink(asyncio.Protocol):
     """One end of a link. Lives on the event loop.
 
     Records are handled for LINK_TURN_S at a time. Between two turns the loop serves others, and what the other end
-    sends waits in the kernel.
+    sends waits in the kernel. `is_of_gate`: the other end is a gate, which a client may have taken over; the link
+    closes at the first record that no sound gate sends.
     """
 
-    def __init__(self, callbacks: LinkCallbacks) -> None:
+    def __init__(self, callbacks: LinkCallbacks, *, is_of_gate: bool = False) -> None:
         self._callbacks = callbacks
+        self._is_of_gate = is_of_gate
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._at = 0  # where the first unhandled record begins
         self._turn: asyncio.Handle | None = None  # the next turn, while records wait for it
 
     @classmethod
-    async def open(cls, end: socket.socket, callbacks: LinkCallbacks) -> RecordLink:
+    async def open(cls, end: socket.socket, callbacks: LinkCallbacks, *, is_of_gate: bool = False) -> RecordLink:
         """Begins to read one end of a socket pair, which the link closes."""
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_connection(lambda: cls(callbacks), sock=end)
+        _, link = await loop.create_connection(lambda: cls(callbacks, is_of_gate=is_of_gate), sock=end)
         return link
 
     @property
@@ -122,6 +126,13 @@ class RecordLink(asyncio.Protocol):
         self._callbacks.on_full(False)
 
     def _handle_records(self) -> None:
+        """Handles records for one turn, and closes the link at the first one that no sound gate sends."""
+        try:
+            self._take_turn()
+        except ProtocolError:
+            self.close()  # on_closed() follows, which ends the gate
+
+    def _take_turn(self) -> None:
         """Handles records for one turn. The rest waits for the next one, and nothing more is read until then."""
         loop = asyncio.get_running_loop()
         was_waiting, self._turn = self._turn is not None, None
@@ -140,8 +151,14 @@ class RecordLink(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _has_record(self) -> bool:
+        """Returns whether a whole record waits. Raises ProtocolError for one that is longer than a gate's may be."""
         left = len(self._received) - self._at
-        return left >= _HEAD.size and left >= _HEAD.size + int(_HEAD.unpack_from(self._received, self._at)[0])
+        if left < _HEAD.size:
+            return False
+        size = int(_HEAD.unpack_from(self._received, self._at)[0])
+        if self._is_of_gate and size > MAX_GATE_RECORD_BYTES:
+            raise ProtocolError(f"a record of {size:,} bytes")
+        return left >= _HEAD.size + size
 
     def _take_record(self) -> tuple[RecordKind, bytes] | None:
         if not self._has_record():
@@ -152,10 +169,40 @@ class RecordLink(asyncio.Protocol):
         size, kind = _HEAD.unpack_from(self._received, self._at)
         begin = self._at + _HEAD.size
         self._at = begin + size
-        return RecordKind(kind), bytes(memoryview(self._received)[begin : self._at])
+        body = bytes(memoryview(self._received)[begin : self._at])
+        if self._is_of_gate:
+            check_gate_record(kind, body)
+        return RecordKind(kind), body
 
 
 def split_client_frame(body: bytes) -> tuple[bytes, bytes]:
     """Returns identity and frame of a FRAME record's body."""
     end = 1 + body[0]
     return body[1:end], body[end:]
+
+
+def check_gate_record(kind: int, body: bytes) -> None:
+    """Raises ProtocolError unless a sound gate may have sent this record to the daemon."""
+    match kind:
+        case RecordKind.FRAME if body and 0 < body[0] < len(body):
+            return
+        case RecordKind.UNREACHABLE if body:
+            return
+        case RecordKind.READY if not body or _is_ready_note(_parse_json(body)):
+            return
+        case RecordKind.WANTED if len(body) == USER.size:
+            return
+        case RecordKind.LOG | RecordKind.FAILED if isinstance(_parse_json(body), str):
+            return
+    raise ProtocolError(f"a record of kind {kind} with {len(body):,} bytes that no gate sends")
+
+
+def _parse_json(body: bytes) -> object:
+    try:
+        return cast("object", json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a record that is no JSON") from error
+
+
+def _is_ready_note(note: object) -> bool:
+    return isinstance(note, dict) and isinstance(note.get("port"), int) and isinstance(note.get("has_bbr"), bool)

@@ -49,17 +49,22 @@ class CachePlace:
 
 @dataclass(frozen=True, slots=True)
 class TransformPlace:
-    """A stream's transform: `function` of `module`, in `folder` or installed. `digest` is that of its source."""
+    """A stream's transform: `function` of `module`, in `folder` or installed. `digest` is that of its source.
+
+    `by_name`: it takes the images of a sample in a dict, as under the key `images`.
+    """
 
     module: str
     function: str
     folder: str
     digest: str
+    by_name: bool = False
 
     @property
     def source_version(self) -> str:
-        """The identity of this function as it is written now."""
-        return compute_identity("streamd transform 1", self.function, self.digest)
+        """The identity of this function as it is written now, and as it is called."""
+        called = ("by name",) if self.by_name else ()
+        return compute_identity("streamd transform 1", self.function, self.digest, *called)
 
 
 @dataclass(frozen=True, slots=True)

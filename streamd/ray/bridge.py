@@ -78,6 +78,7 @@ class Bridge:
         self._streams: dict[int, OfferedStream] = {}
         self._keepers: dict[str, NodeKeeper] = {}  # by node id
         self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._refused_until_s: dict[str, float] = {}  # by node id; others are taken in its place meanwhile
         self._calls: set[asyncio.Task[None]] = set()  # of nodes, and what else goes on beside them
         self._delivered: dict[str, deque[tuple[float, int]]] = {}  # by node: when, and how many samples
         self._testimonies: OrderedDict[tuple[int, int], set[str]] = OrderedDict()  # by stream and sample
@@ -218,7 +219,8 @@ class Bridge:
             self._report_status()
 
     def _update_nodes(self, alive: Sequence[ClusterNode]) -> None:
-        chosen = {each.node_id: each for each in choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES)}
+        found = choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES, self._list_refused_nodes())
+        chosen = {each.node_id: each for each in found}
         for node_id in self._keepers.keys() - chosen.keys():
             self._keeping.pop(node_id).cancel()
             del self._keepers[node_id]
@@ -229,6 +231,15 @@ class Bridge:
                 assert self._group is not None  # noqa: S101 - the bridge runs
                 self._keeping[node_id] = self._group.create_task(keeper.run(), name=f"node {node.name}")
                 self._report_status()
+
+    def _list_refused_nodes(self) -> set[str]:
+        """Returns the nodes that are refused, or were until a short while ago."""
+        now_s = time.monotonic()
+        self._refused_until_s = {node: until_s for node, until_s in self._refused_until_s.items() if until_s > now_s}
+        for node_id, keeper in self._keepers.items():
+            if keeper.state == "refused":
+                self._refused_until_s[node_id] = now_s + NODE_RETRY_S
+        return set(self._refused_until_s)
 
     # --- NodeListener
 

@@ -24,15 +24,32 @@ class ClusterNode:
 
 
 def choose_nodes(
-    nodes: Iterable[ClusterNode], settings: ClusterSettings, chosen: Collection[str], most: int
+    nodes: Iterable[ClusterNode],
+    settings: ClusterSettings,
+    chosen: Collection[str],
+    most: int,
+    refused: Collection[str] = (),
 ) -> list[ClusterNode]:
     """Returns the nodes that decode, those of `chosen` first, which decode already.
 
-    A node that does not have what an actor needs is left out.
+    A node that does not have what an actor needs is left out. One that has it, but not free now, is taken when no other
+    node will do, and one that is `refused` last of all.
     """
     needed = {"CPU": settings.num_cpus, **settings.resources}
-    fit = [node for node in nodes if all(node.resources.get(name, 0.0) >= amount for name, amount in needed.items())]
-    count = most if settings.nodes is None else min(settings.nodes, most)
+    fit = [node for node in nodes if _has_amounts(node.resources, needed)]
     idlest_first = settings.placement == "SPREAD"
-    ranked = sorted(fit, key=lambda node: (-node.free_fraction if idlest_first else node.free_fraction, node.node_id))
-    return sorted(ranked, key=lambda node: node.node_id not in chosen)[:count]
+
+    def rank_node(node: ClusterNode) -> tuple[bool, bool, bool, float, str]:
+        return (
+            node.node_id in refused,
+            node.node_id not in chosen,
+            not _has_amounts(node.free, needed),
+            -node.free_fraction if idlest_first else node.free_fraction,
+            node.node_id,
+        )
+
+    return sorted(fit, key=rank_node)[: most if settings.nodes is None else min(settings.nodes, most)]
+
+
+def _has_amounts(amounts: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    return all(amounts.get(name, 0.0) >= amount for name, amount in needed.items())

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import build_blank_label
-from streamd.core.spec import ImageSpec, LabelSpec
+from streamd.core.spec import LabelSpec
 from streamd.decode.boxes import place_label_rows
 from streamd.decode.geometry import Geometry
+from streamd.worker.record_store import SampleGeometries
 from streamd.worker.stream_reader import StreamReader
-
-SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row
 
 
 def build_box_label(
@@ -35,16 +34,3 @@ def build_box_label(
 def find_label_geometry(reader: StreamReader, label: LabelSpec, landed: SampleGeometries) -> Geometry:
     """Returns the geometry of the image that boxes or points follow."""
     return landed[label.image or next(iter(reader.spec.images))]
-
-
-def build_stored_geometries(
-    images: Mapping[str, ImageSpec], is_gathered: Sequence[bool]
-) -> dict[int, dict[str, Geometry]]:
-    """Returns the geometries of the rows that were copied from arrays, which are served as they are."""
-    stored = {name: _build_stored_geometry(image) for name, image in images.items()}
-    return {place: stored for place, is_there in enumerate(is_gathered) if is_there}
-
-
-def _build_stored_geometry(image: ImageSpec) -> Geometry:
-    size, whole = (image.height, image.width), (0, 0, image.width, image.height)
-    return Geometry(size, whole, size, whole)

@@ -9,22 +9,21 @@ import numpy as np
 
 from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
+from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample
 from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import build_box_label, build_stored_geometries
+from streamd.worker.box_labels import build_box_label
+from streamd.worker.cached_records import CachedRecords
+from streamd.worker.gathering import gather_samples
+from streamd.worker.record_store import RecordStore, SampleGeometries
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
-from streamd.worker.transforms import (
-    RNG_PURPOSE,
-    FailedTransformError,
-    LabelColumns,
-    StreamTransform,
-    UnfitTransformError,
-)
+from streamd.worker.transform_call import FailedTransformError, LabelColumns, StreamTransform, UnfitTransformError
+from streamd.worker.transforms import RNG_PURPOSE
 
 _FILES: Final = (bytes, tuple)  # what is decoded: the file of a sample, or the files of its images
 
@@ -50,27 +49,47 @@ class TaskRunner:
         self._row_slice = _find_row_slice(self._rows)
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
-        self._geometries: dict[int, dict[str, Geometry]] = {}  # of rows with a sample, where labels are boxes or points
+        self._geometries: dict[int, SampleGeometries] = {}  # of rows with a sample, where labels are boxes or points
         self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
-        """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode."""
-        store, ids, rows = self._reader.store, self._task.ids, self._rows
+        """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode.
+
+        Raises MemoryError, with the page still at the row that needed the memory.
+        """
+        store = self._reader.store
         if store is None:
             return False
         if self._row_slice is not None:
-            self._is_gathered = store.gather_rows(ids, self._images[self._row_slice]).tolist()
+            self._is_gathered = self._gather_part(store, slice(0, len(self._rows)), self._row_slice)
         else:
             # Indexing with a list of rows would copy them, so scattered rows are gathered one by one.
-            parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
-            self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
-        if self._has_boxes:
-            self._geometries = build_stored_geometries(self._reader.spec.images, self._is_gathered)
+            parts = ((slice(place, place + 1), slice(row, row + 1)) for place, row in enumerate(self._rows))
+            self._is_gathered = [each for part in parts for each in self._gather_part(store, *part)]
         whole = all(self._is_gathered)
-        if whole:
-            self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE)
+        # No row's pixels are at work while files are read, which may take any time.
+        self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE if whole else WorkerPhase.READING)
         return whole
+
+    def _gather_part(self, store: SampleStore | RecordStore, places: slice, rows: slice) -> list[bool]:
+        """Gathers samples of the task, at `places` of it, into `rows` of the slot. Returns which were gathered."""
+        ids = self._task.ids[places]
+        # Most stored rows hold one image without boxes, where each microsecond counts.
+        if not self._has_boxes and not isinstance(store, RecordStore):
+            held: list[bool] = store.gather_rows(ids, self._images[rows]).tolist()
+            return held
+        found, landed = gather_samples(
+            store,
+            self._reader.spec.images,
+            ids,
+            {name: each[rows] for name, each in self._arrays.items()},
+            {name: several[places] for name, several in self._draws.items()},
+            lambda place, phase: self._page.write_row_progress(self._task.number, places.start + place, phase),
+        )
+        if self._has_boxes:
+            self._geometries |= {places.start + place: each for place, each in landed.items()}
+        return list(found.tolist())
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered.
@@ -109,11 +128,11 @@ class TaskRunner:
     def _decode_row(self, place: int, blob: bytes | SampleBytes) -> dict[str, Geometry]:
         """Decodes the images of a sample, and returns how each lands in its row. Raises BadImageError."""
         row, spec = self._rows[place], self._reader.spec
-        if isinstance(blob, bytes):
+        if isinstance(blob, bytes) and not spec.image.views:
             name = next(iter(spec.images))
             return {name: decode_image(blob, self._images[row], spec.image, self._first_draws[place])}
         return decode_sample(
-            blob,
+            (blob,) if isinstance(blob, bytes) else blob,
             {name: values[row] for name, values in self._arrays.items()},
             spec.images,
             {name: draws[place] for name, draws in self._draws.items()},
@@ -126,8 +145,14 @@ class TaskRunner:
 
     def write_to_cache(self, cache: DecodedCache) -> None:
         """Writes the decoded rows to the cache."""
+        store = self._reader.store
         for place in self._decoded:
-            cache.write_row(int(self._task.ids[place]), self._images[self._rows[place]])
+            sample_id, row = int(self._task.ids[place]), self._rows[place]
+            if isinstance(store, CachedRecords):
+                rows = {name: values[row] for name, values in self._arrays.items()}
+                store.write_record(sample_id, rows, self._geometries.get(place, {}))
+            else:
+                cache.write_row(sample_id, self._images[row])
 
     def transform_rows(self, start: int, stop: int) -> None:
         """Applies the stream's transform to the rows from `start` to `stop` that hold a sample.
@@ -154,7 +179,7 @@ class TaskRunner:
     ) -> None:
         row, sample_id = self._rows[place], int(self._task.ids[place])
         try:
-            transform.transform_row(self._images[row], columns, row, rng)
+            transform.transform_row({name: values[row] for name, values in self._arrays.items()}, columns, row, rng)
         except FailedTransformError as error:
             self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
         except UnfitTransformError as error:

@@ -50,7 +50,7 @@ from streamd.ipc.worker_messages import (
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
-from streamd.worker.transforms import UnfitTransformError
+from streamd.worker.transform_call import UnfitTransformError
 
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16
@@ -122,7 +122,7 @@ class Worker:
             await self._flush_reports()  # finished tasks must not wait for the disk with this one
         early = await pending_read if pending_read is not None else None
         filling = TaskRunner(source, task, memory, self._page)
-        blobs, seconds = ([], 0.0) if filling.gather_stored_rows() else early or source.read_files_timed(task.ids)
+        blobs, seconds = ([], 0.0) if _gather_rows(filling) else early or source.read_files_timed(task.ids)
         self._pace.record_group(len(blobs) - blobs.count(UnreadFile.LATER), seconds)
         read = time.monotonic_ns()
         # Time on the clock that this thread did not spend computing: it waited for a disk or for another thread.
@@ -332,6 +332,13 @@ def apply_worker_limits() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; the worker ends when the daemon does
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon reloads
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # its lines would repeat the verdict on a file
+
+
+def _gather_rows(runner: TaskRunner) -> bool:
+    try:
+        return runner.gather_stored_rows()
+    except MemoryError:
+        exit_out_of_memory()
 
 
 def exit_out_of_memory() -> NoReturn:

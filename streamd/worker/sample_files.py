@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from streamd.core.spec import StreamSpec
 from streamd.dataset.manifest.image_files import ListedImage
@@ -12,6 +13,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import open_root_folder
 from streamd.dataset.shard_reader import ShardReader
+from streamd.errors import DataAwayError
 
 SampleBytes = tuple[bytes, ...]  # the files of one sample, in the order of the stream's images
 
@@ -44,8 +46,18 @@ class SampleFiles:
     roots: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def open(spec: StreamSpec, manifest: Manifest, root: int, shard_reader: ShardReader | None) -> SampleFiles | None:
-        """Opens the roots of further images; None where samples have none. Raises DataAwayError if a root is gone."""
+    def open(
+        spec: StreamSpec,
+        manifest: Manifest,
+        root: int,
+        shard_reader: ShardReader | None,
+        *,
+        may_lack_roots: bool = False,
+    ) -> SampleFiles | None:
+        """Opens the roots of further images; None where samples have none.
+
+        Raises DataAwayError if a root is gone, unless it may lack until files are read: a cache may hold all samples.
+        """
         images = {name: image for name, image in manifest.images.items() if name in spec.images}
         if not images:
             return None
@@ -53,7 +65,7 @@ class SampleFiles:
         try:
             for name, image in images.items():
                 if image.root is not None:
-                    files.roots[name] = open_root_folder(image.root)
+                    files.roots[name] = _open_root(image.root, may_lack=may_lack_roots)
         except BaseException:
             files.close()
             raise
@@ -106,3 +118,13 @@ class SampleFiles:
         for descriptor in self.roots.values():
             os.close(descriptor)
         self.roots.clear()
+
+
+def _open_root(root: Path, *, may_lack: bool) -> int:
+    """Returns a descriptor of a root, or of /dev/null, which `reopen_roots` replaces, if it may lack and is gone."""
+    try:
+        return open_root_folder(root)
+    except DataAwayError:
+        if not may_lack:
+            raise
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

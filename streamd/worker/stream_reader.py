@@ -18,6 +18,7 @@ from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache.file import UnfitCacheError
+from streamd.dataset.cache.record import RecordLayout
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
@@ -29,6 +30,9 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
+from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
+from streamd.worker.cached_records import CachedRecords
+from streamd.worker.record_store import RecordStore
 from streamd.worker.sample_files import SampleBytes, SampleFiles, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
@@ -62,7 +66,7 @@ class StreamReader:
     manifest: Manifest
     root: int  # a descriptor whose number stays the same when the root is opened again
     expected: ExpectedFiles
-    store: SampleStore | None = None
+    store: SampleStore | RecordStore | None = None
     cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
@@ -81,13 +85,13 @@ class StreamReader:
         manifest = open_listed_manifest(spec, manifest_path)
         root = _open_root_or_null(manifest, may_lack=may_lack_root)
         try:
-            store = open_store(manifest, root)
+            store = _open_samples(spec, manifest, root)
             shard_reader = open_shard_reader(manifest, root)
         except BaseException:
             os.close(root)
             raise
         expected = choose_expected_files(manifest)
-        files = SampleFiles.open(spec, manifest, root, shard_reader)
+        files = SampleFiles.open(spec, manifest, root, shard_reader, may_lack_roots=may_lack_root)
         return StreamReader(spec, manifest, root, expected, store, shard_reader=shard_reader, image_files=files)
 
     def batch_layout(self, rows: int) -> SlotLayout:
@@ -114,6 +118,8 @@ class StreamReader:
     @property
     def decoded_pixel_id(self) -> PixelId:
         """The identity of the pixels before a transform: of this installation's decoders, or of stored arrays."""
+        if needs_records(self.manifest, self.spec.images):
+            return compute_manifest_pixel_id(self.manifest, self.spec.images)
         if self.manifest.arrays is not None:
             return compute_stored_pixel_id(self.spec.image)
         return compute_sample_pixel_id(self.spec.images)
@@ -245,10 +251,19 @@ class StreamReader:
         os.close(root)
         if self.image_files is not None:
             self.image_files.reopen_roots()
+        if isinstance(self.store, ArrayRecords):
+            self.store.reopen_roots()
         if self.shard_reader is None:
             check_files_present(self.root, self.expected)
         else:
             self.shard_reader.close_shards()  # each shard is opened and checked again when it is next read
+
+
+def _open_samples(spec: StreamSpec, manifest: Manifest, root: int) -> SampleStore | RecordStore | None:
+    """Opens the arrays of a stream; None where its samples are files. Raises as `open_store`."""
+    if needs_records(manifest, spec.images):
+        return ArrayRecords(manifest, spec.images, root)
+    return open_store(manifest, root)
 
 
 def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
@@ -298,7 +313,9 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
         cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_pixel_id)
     except UnfitCacheError as error:
         return source, "; ".join(filter(None, [remarks, f"nothing is cached: {error}"]))
-    return replace(source, store=cache, cache=cache), remarks
+    layout = RecordLayout.from_stream_spec(source.spec)
+    store = cache if layout.is_one_image else CachedRecords(cache, layout)
+    return replace(source, store=store, cache=cache), remarks
 
 
 def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, str]:
@@ -319,7 +336,7 @@ def _add_transform(reader: StreamReader, command: OpenStream, page: ProgressPage
         return reader, ""
     tell = ignore_trial_report if page is None else partial(page.write_transform_trial, command.number)
     try:
-        tried = open_transform(command.transform, reader.manifest, reader.spec.image, reader.decoded_pixel_id, tell)
+        tried = open_transform(command.transform, reader.manifest, reader.spec.images, reader.decoded_pixel_id, tell)
     except ConfigError as error:
         raise ConfigError(f"streams.{reader.spec.name}.transform: {error}") from error
     return replace(reader, transform=tried), tried.remark

@@ -25,6 +25,7 @@ from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits
 from streamd.worker.stream_reader import StreamReader
 
@@ -62,10 +63,12 @@ def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
 
 def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """Returns a row of an array as a picture; None if the store does not hold it."""
-    image = np.empty((1, *reader.spec.image_shape), reader.spec.image.dtype)
-    if reader.store is None or not reader.store.gather_rows(np.array([sample_id]), image)[0]:
+    images, ids = reader.spec.images, np.array([sample_id])
+    rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
+    draws = {name: [None] for name in images}  # shows the middle where images are cropped at random
+    if reader.store is None or not gather_samples(reader.store, images, ids, rows, draws)[0][0]:
         return None
-    return build_pil_image(build_shown_pixels(image[0], reader.spec.image))
+    return build_pil_image(build_shown_pixels(next(iter(rows.values()))[0], reader.spec.image))
 
 
 def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:

@@ -1,8 +1,8 @@
 """The user's transform, `f(image, labels, rng) -> (image, labels)`, which workers call for every sample.
 
 `dataset.transform_source` finds its source and distinguishes its versions. This module imports it into a worker, and
-tries it on built-in images before its stream is served; the results are part of the stream's pixel id. Each call is
-checked: the image must keep its shape and type, and the labels their names and types.
+tries it on built-in images before its stream is served; the results are part of the stream's pixel id.
+`transform_call` has the call itself, and checks what comes back.
 """
 
 from __future__ import annotations
@@ -11,176 +11,46 @@ import importlib
 import inspect
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import unwrap
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageFile
 
 from streamd.core.import_function import lookup_function
 from streamd.core.sample_rng import build_generators
 from streamd.core.slot_layout import build_blank_label
-from streamd.core.spec import ImageSpec, LabelSpec, PixelId, compute_identity
-from streamd.dataset.arrays.store import Pixels
+from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_source_files
-from streamd.decode.pixel_id import decode_probe_images
+from streamd.decode.pixel_id import decode_probe_samples
 from streamd.errors import ConfigError
 from streamd.ipc.progress_page import WorkerPhase
-from streamd.ipc.worker_messages import TRANSFORM_RAISED, TransformPlace
+from streamd.ipc.worker_messages import TransformPlace
 from streamd.limits import GIB, WORKER_DATA_BYTES
+from streamd.worker.transform_call import (
+    FailedTransformError,
+    Function,
+    StreamTransform,
+    UnfitTransformError,
+    format_function_location,
+    format_user_error,
+)
 
-Function = Callable[[Any, dict[str, Any], Any], Any]
-SampleLabels = Mapping[str, Any]
-LabelColumn = npt.NDArray[Any]
-LabelColumns = Mapping[str, LabelColumn]  # the labels of a batch
 # This receives the subject, in words, and the phase, before any of the user's code runs, since that code may never
 # return.
 ReportTrial = Callable[[str, WorkerPhase], None]
 
 RNG_PURPOSE: Final = "transform"  # keeps these random numbers apart from those of random crops
-_INT64: Final = np.iinfo(np.int64)
-# The event loop's thread transforms rows while another thread may try the transform of a stream that opens. Users'
-# functions need not be thread-safe, so only one runs at a time.
-_ONE_AT_A_TIME: Final = threading.Lock()
 _MISTAKES: Final = (AttributeError, ImportError, NameError, TypeError)  # errors of the program, whatever the sample
 _ONE_TRIAL_AT_A_TIME: Final = threading.Lock()  # the progress page has room for one trial
-_LIBRARIES: Final = "site-packages"  # an environment in the user's folder is not the user's code
 # With the first switch on, Pillow would invent what a truncated file lacks; with the second off, it would decode
 # pictures of any size.
 _SWITCHES: Final = ((ImageFile, "LOAD_TRUNCATED_IMAGES"), (Image, "MAX_IMAGE_PIXELS"))
-
-
-class FailedTransformError(Exception):
-    """A transform raised on a sample."""
-
-
-class UnfitTransformError(Exception):
-    """A transform returned what its stream cannot carry, and will do so on other samples, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTransform:
-    """The user's function with the labels of its stream, as the manifest declares them."""
-
-    function: Function
-    folder: Path
-    labels: Mapping[str, LabelSpec]
-
-    def transform_row(self, row: Pixels, labels: LabelColumns, place: int, rng: np.random.Generator) -> None:
-        """Transforms a row of a slot, (height, width, channels), and its labels at `place` of their columns.
-
-        Raises FailedTransformError if the function raises, UnfitTransformError for a wrong result, and MemoryError.
-        After an error the contents of the row and its labels are undefined.
-        """
-        given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
-        # A copy: a function may keep its argument, and this memory is part of a trainer's batch later.
-        image, made = self._call_function(row.copy(), given, rng)
-        if image.shape != row.shape or image.dtype != row.dtype:
-            raise self._build_unfit_result_error(
-                f"it returns an image of {_describe_array(image)}; it must return {row.dtype} {row.shape}"
-            )
-        row[...] = image
-        for name, spec in self.labels.items():
-            try:
-                labels[name][place] = _encode_label(spec, labels[name], made[name])
-            except ValueError as error:
-                raise self._build_unfit_result_error(
-                    f"it returns label {name!r} as {_describe_value(made[name])}; {error}"
-                ) from None
-
-    def _call_function(
-        self, image: Pixels, labels: dict[str, Any], rng: np.random.Generator
-    ) -> tuple[Pixels, SampleLabels]:
-        try:
-            with _ONE_AT_A_TIME:
-                back = self.function(image, labels, rng)
-        except MemoryError:
-            raise  # judged by the daemon, which tries the sample alone in a fresh worker
-        except BaseException as error:  # a user's program may raise anything, even SystemExit
-            raise FailedTransformError(f"{TRANSFORM_RAISED} {format_user_error(error, self.folder)}") from error
-        if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
-            raise self._build_unfit_result_error(
-                f"it returns {_describe_value(back)}; it must return the pair (image, labels)"
-            )
-        made, names = back
-        if not isinstance(made, np.ndarray):
-            raise self._build_unfit_result_error(
-                f"it returns an image of type {type(made).__name__}; it must return a NumPy array"
-            )
-        if not isinstance(names, Mapping) or names.keys() != self.labels.keys():
-            raise self._build_unfit_result_error(
-                f"it returns labels {_describe_labels(names)}; it must return {_describe_labels(self.labels)}"
-            )
-        return made, names
-
-    def _build_unfit_result_error(self, what: str) -> UnfitTransformError:
-        return UnfitTransformError(f"transform at {format_function_location(self.function, self.folder)}: {what}")
-
-
-def format_function_location(function: Callable[..., Any], folder: Path) -> str:
-    """Returns the file and line of a function, `augment.py:12`; its name where it has none, as in C."""
-    code = getattr(unwrap(function), "__code__", None)
-    if code is None:
-        return str(getattr(function, "__qualname__", type(function).__name__))
-    path = Path(code.co_filename)
-    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{code.co_firstlineno}"
-
-
-def _decode_label(spec: LabelSpec, value: Any) -> Any:
-    """Returns a label as a transform receives it: int, float, str, or a copied array, (k,)."""
-    if spec.width:
-        return np.array(value)
-    return value.decode() if spec.type == "string" else value.item()
-
-
-def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
-    """Returns a label as a slot's column holds it. Raises ValueError, which says what is wanted."""
-    if spec.type == "string":
-        return _encode_text(value, column.dtype.itemsize)
-    found, shape = np.asarray(value), column.shape[1:]
-    whole = spec.type in {"category", "int"}
-    wanted = f"{'whole numbers' if whole else 'numbers'} of shape {shape}" if shape else "a whole number"
-    if found.shape != shape or found.dtype.kind not in ("iub" if whole else "iubf"):
-        raise ValueError(f"it must be {wanted if shape or whole else 'a number'}")
-    low, high = (0, len(spec.classes) - 1) if spec.type == "category" else (_INT64.min, _INT64.max)
-    if whole and not (low <= int(found.min()) and int(found.max()) <= high):
-        raise ValueError(f"it must be from {low} to {high}")
-    return found
-
-
-def _encode_text(value: Any, most_bytes: int) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("it must be a str")  # noqa: TRY004 - the caller makes one error of all
-    data = value.encode()
-    if len(data) > most_bytes:
-        raise ValueError(f"it can have at most {most_bytes} bytes, the length of the longest text in the stream")
-    return data
-
-
-def _describe_array(image: LabelColumn) -> str:
-    return f"{image.dtype} {image.shape}"
-
-
-def _describe_labels(labels: object) -> str:
-    if not isinstance(labels, Mapping):
-        return f"of type {type(labels).__name__}"
-    return ", ".join(map(repr, labels)) or "none"
-
-
-def _describe_value(value: object) -> str:
-    if isinstance(value, np.ndarray) and value.ndim:
-        return f"an array of {_describe_array(value)}"
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    return " ".join(f"{type(value).__name__} {value!r}".split())[:60]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +69,7 @@ def ignore_trial_report(subject: str, phase: WorkerPhase) -> None:
 def open_transform(
     place: TransformPlace,
     manifest: Manifest,
-    image: ImageSpec,
+    images: Mapping[str, ImageSpec],
     decoded: PixelId,
     report_trial: ReportTrial = ignore_trial_report,
 ) -> TriedTransform:
@@ -212,8 +82,8 @@ def open_transform(
     with _ONE_TRIAL_AT_A_TIME:
         try:
             report_trial(f"module {place.module!r}", WorkerPhase.IMPORTING)
-            transform = StreamTransform(load_transform(place), Path(place.folder), manifest.labels)
-            first = _try_transform(transform, image, report_trial)
+            transform = StreamTransform(load_transform(place), Path(place.folder), manifest.labels, place.by_name)
+            first = _try_transform(transform, images, report_trial)
         finally:
             # Reported after an error, too: the daemon kills a worker whose trial does not end.
             report_trial("", WorkerPhase.IDLE)
@@ -223,7 +93,9 @@ def open_transform(
     return TriedTransform(transform, pixel_id, remark)
 
 
-def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: ReportTrial) -> list[bytes | str]:
+def _try_transform(
+    transform: StreamTransform, images: Mapping[str, ImageSpec], report_trial: ReportTrial
+) -> list[bytes | str]:
     """Returns the result for each built-in image, which must be the same twice. Raises ConfigError."""
     subject = f"transform at {format_function_location(transform.function, transform.folder)}"
     try:
@@ -237,8 +109,8 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
     # Twice in one process: this finds functions that keep state, or draw from another generator than `rng`.
     try:
         first, again = (
-            list(_transform_probe_images(transform, image, subject, report_trial)),
-            list(_transform_probe_images(transform, image, subject, report_trial)),
+            list(_transform_probe_samples(transform, images, subject, report_trial)),
+            list(_transform_probe_samples(transform, images, subject, report_trial)),
         )
     except UnfitTransformError as error:
         raise ConfigError(str(error)) from error
@@ -253,22 +125,24 @@ def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: R
     return first
 
 
-def _transform_probe_images(
-    transform: StreamTransform, image: ImageSpec, subject: str, report_trial: ReportTrial
+def _transform_probe_samples(
+    transform: StreamTransform, images: Mapping[str, ImageSpec], subject: str, report_trial: ReportTrial
 ) -> Iterator[bytes | str]:
     """Yields the result for each built-in image with labels of zero and no boxes: its bytes, or the error's text."""
-    for number, row in enumerate(decode_probe_images(image)):
+    for number, rows in enumerate(decode_probe_samples(images)):
         report_trial(subject, WorkerPhase.TRYING)  # once for each image, which may take as long as one row
         (rng,) = build_generators(0, 0, np.array([number]), RNG_PURPOSE)
         labels = {name: build_blank_label(spec, 1) for name, spec in transform.labels.items()}
         try:
-            transform.transform_row(row, labels, 0, rng)
+            transform.transform_row(rows, labels, 0, rng)
         except FailedTransformError as error:
             if isinstance(error.__cause__, _MISTAKES) or not isinstance(error.__cause__, Exception):
                 raise ConfigError(str(error)) from error
             yield str(error)
         else:
-            yield b"".join([row.tobytes(), *(labels[name].tobytes() for name in sorted(labels))])
+            yield b"".join(
+                [*(row.tobytes() for row in rows.values()), *(labels[name].tobytes() for name in sorted(labels))]
+            )
 
 
 def load_transform(place: TransformPlace) -> Function:
@@ -349,26 +223,3 @@ def _import_file(file: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def format_user_error(error: BaseException, folder: Path) -> str:
-    """Formats an error of the user's program with the line that raised it: `ValueError at augment.py:12: words`."""
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}{_format_user_line(error, folder)}{f': {words}' if words else ''}"
-
-
-def _format_user_line(error: BaseException, folder: Path) -> str:
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at {_shorten_path(error.filename, folder)}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame for frame in frames if Path(frame.filename).is_relative_to(folder) and _LIBRARIES not in frame.filename
-    ]
-    if not own:
-        return ""
-    return f" at {_shorten_path(own[-1].filename, folder)}:{own[-1].lineno}"
-
-
-def _shorten_path(filename: str, folder: Path) -> str:
-    path = Path(filename)
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename

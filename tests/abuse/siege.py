@@ -30,9 +30,12 @@ from logged import LoggedTrainer, running
 from oracle import Truth
 from proc_figures import count_cpu_s, find_children, read_rss_bytes, read_slot_bytes
 from scene import FULL
+from support.audit_watch import Watch, watch_processes
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_users_can_be_had
 
+import streamd
+from streamd import Client
 from streamd.limits import MIB
 from streamd.worker.main import NICENESS
 
@@ -43,6 +46,7 @@ PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is tak
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
 ROUNDS: Final = 5 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _LOOKS: Final = 5
+_FILL_SHM: Final = 'mount -t tmpfs -o size=64k none /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "$@"'
 _ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
 _UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed| data\.away")
@@ -54,18 +58,34 @@ class ServiceDaemon(DaemonProcess):
     """`streamd serve` as OWNER, at a socket that only the group can reach.
 
     `max_files` bounds its descriptors. `is_activated`: its sockets are handed over, as systemd does it.
+    `is_shm_full`: what it sees at /dev/shm is a file system without room.
     """
 
     def __init__(
-        self, place: Path, config: dict[str, object], *, max_files: int | None = None, is_activated: bool = False
+        self,
+        place: Path,
+        config: dict[str, object],
+        *,
+        max_files: int | None = None,
+        is_activated: bool = False,
+        is_shm_full: bool = False,
     ) -> None:
         place.chmod(0o750)
         super().__init__(place, config)
         self._environment = {**self._environment, **_ENVIRONMENT}
         self._max_files = max_files
+        self._is_shm_full = is_shm_full
         self._sockets.chmod(0o750)
         OWNER.own(self._sockets, place, self.config)
         self._handed = self._bind_sockets() if is_activated else []
+
+    def watch_processes(self, place: Path) -> Watch:
+        """Has the daemon, its gates and its workers watched for what they never do. To be called before it starts."""
+        place.mkdir()
+        seen = watch_processes(place, place.parent, self._sockets)
+        OWNER.own(place)
+        self._environment |= seen.environment
+        return seen
 
     def _bind_sockets(self) -> list[socket.socket]:
         path = self.endpoint.removeprefix("ipc://")
@@ -87,6 +107,8 @@ class ServiceDaemon(DaemonProcess):
         command = [*OWNER.build_prefix(), sys.executable, "-m", "streamd.cli.main", *arguments]
         if self._max_files is not None:
             command = ["prlimit", f"--nofile={self._max_files}", *command]
+        if self._is_shm_full:
+            command = ["unshare", "--mount", "sh", "-c", _FILL_SHM, "sh", *command]
         numbers = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in self._handed]
         if numbers:
             command = ["bash", "-c", _HAND_OVER, "bash", *map(str, numbers), *command]
@@ -157,7 +179,9 @@ class Phase:
 class Siege:
     """The scene. `trainers` read `train` without pause: one as the daemon's own user, one as another member."""
 
-    def __init__(self, place: Path, daemon: ServiceDaemon, truth: Truth, memory_bytes: int) -> None:
+    def __init__(
+        self, place: Path, daemon: ServiceDaemon, truth: Truth, memory_bytes: int, seen: Watch | None = None
+    ) -> None:
         self.place, self.daemon, self.truth = place, daemon, truth
         self.pid = daemon.pid
         self.trainers = [self.build_trainer(user, f"trainer-{user.uid}") for user in (OWNER, NEIGHBOUR)]
@@ -170,7 +194,47 @@ class Siege:
         self._numbers = itertools.count()
         self._waits_s: list[float] = []
         self._ratios: list[float] = []
+        self._asker: Client | None = None
+        self._longest_answer_s = 0.0
+        self._most_worker_bytes = 0
+        self._watch = seen
         self.counts: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def measure_loop_and_workers(self) -> Iterator[None]:
+        """Measures at every look how long the daemon's user waits for an answer, and how much its workers hold."""
+        with streamd.connect(self.daemon.endpoint) as self._asker:
+            yield
+        self._asker = None
+
+    @contextlib.contextmanager
+    def use_up_tasks(self) -> Iterator[None]:
+        """Lets the daemon start no process and no thread; neither do its gates that begin in this time."""
+        limits = Path(f"/proc/{self.pid}/limits").read_text()
+        most = re.findall(r"^Max processes +(\w+)", limits, re.MULTILINE)[0]
+        self._set_most_tasks("0")
+        try:
+            yield
+        finally:
+            self._set_most_tasks(most)
+
+    def _set_most_tasks(self, most: str) -> None:
+        # By the daemon's own user: to root, without all its rights, the kernel refuses it.
+        command = ["prlimit", "--pid", str(self.pid), f"--nproc={most}:"]
+        subprocess.run([*OWNER.build_prefix(), *command], check=True)
+
+    def check_configuration(self, streams: Mapping[str, object]) -> str:
+        """Runs `streamd check` as the daemon's user, and returns why it refuses these streams."""
+        folder = self.place / "checked"
+        folder.mkdir()
+        (folder / "config.yaml").write_text(json.dumps({"streams": streams}))
+        command = [sys.executable, "-m", "streamd.cli.main", "check", "--config", str(folder / "config.yaml")]
+        done = subprocess.run(
+            [*OWNER.build_prefix(), *command], env={**os.environ, **_ENVIRONMENT}, cwd=ROOT, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1, done.stdout + done.stderr
+        return done.stderr.strip()
 
     def build_trainer(self, user: User, name: str, **orders: Any) -> LoggedTrainer:
         """Builds a trainer of a user, with a folder of its own for its account."""
@@ -195,6 +259,15 @@ class Siege:
         assert status is None, f"the daemon ended with status {status}: {self.daemon.read_log()[-1500:]}"
         self._most_shared_bytes = max(self._most_shared_bytes, self._read_shared_bytes())
         self._rss_growth_bytes = max(self._rss_growth_bytes, read_rss_bytes(self.pid, "RssAnon") - self._rss_bytes)
+        if self._asker is not None:
+            self._measure_answer(self._asker)
+
+    def _measure_answer(self, asker: Client) -> None:
+        workers = find_children(self.pid, "worker")
+        self._most_worker_bytes = max(self._most_worker_bytes, *(read_rss_bytes(pid, "RssAnon") for pid in workers))
+        begin_s = time.monotonic()
+        asker.names("train", [0])
+        self._longest_answer_s = max(self._longest_answer_s, time.monotonic() - begin_s)
 
     def _read_shared_bytes(self) -> int:
         # Slots are looked at one after the other. One that was made since another was looked at and dropped counts too
@@ -317,6 +390,8 @@ class Siege:
             problems.append(f"shared memory took {self._most_shared_bytes:,} of {self._memory_bytes:,} bytes")
         if self.daemon.pid != self.pid:
             problems.append("another daemon runs now")
+        if self._watch is not None:
+            problems += [f"it did what it never does: {fault}" for fault in self._watch.find_faults()][:5]
         lines = self.daemon.read_log().splitlines()
         problems += [line for line in lines if _UNHANDLED.search(line) and _GATE_END not in line][:5]
         assert not problems, "; ".join(problems)
@@ -328,6 +403,11 @@ class Siege:
             parts.append(f"rate beside it {ratios} of that beside as much computing")
         if self._waits_s:
             parts.append(f"longest wait {max(self._waits_s):.2f} s")
+        if self._most_worker_bytes:
+            parts.append(f"longest answer to the daemon's user {self._longest_answer_s * 1000:.0f} ms")
+            parts.append(f"a worker's own memory at most {self._most_worker_bytes / MIB:,.0f} MiB")
+        if self._watch is not None:
+            parts.append(f"{len(self._watch.list_commands().splitlines())} processes watched")
         parts.append(f"own memory +{self._rss_growth_bytes / MIB:.1f} MiB")
         parts.append(f"shared memory at most {self._most_shared_bytes / self._memory_bytes:.0%} of what it may take")
         return "; ".join(parts)
@@ -340,13 +420,15 @@ def besiege(
     memory_bytes: int = 32 * MIB,
     max_files: int | None = None,
     is_activated: bool = False,
+    is_shm_full: bool = False,
+    is_watched: bool = False,
     settings: Mapping[str, object] | None = None,
     streams: Callable[[Path], dict[str, dict[str, object]]] = lambda _: {},
     **stream: object,
 ) -> Iterator[Siege]:
     """Runs the scene, in a short folder that all users can pass. `stream` are keys of `train`; `streams` adds others.
 
-    A failed attack leaves nothing running.
+    `is_watched`: an audit hook sees all that the daemon and its processes do. A failed attack leaves nothing running.
     """
     check_that_users_can_be_had()
     place = Path(tempfile.mkdtemp(prefix="abuse-"))
@@ -358,9 +440,12 @@ def besiege(
         config = {"memory": memory_bytes, **(settings or {}), "streams": {"train": train, **streams(place)}}
         (place / "truth").mkdir()
         truth = Truth({"streams": {"train": train}}, "train", place / "truth")
-        daemon = ServiceDaemon(place / "daemon", config, max_files=max_files, is_activated=is_activated)
+        daemon = ServiceDaemon(
+            place / "daemon", config, max_files=max_files, is_activated=is_activated, is_shm_full=is_shm_full
+        )
+        seen = daemon.watch_processes(place / "watch") if is_watched else None
         with contextlib.closing(truth), daemon:
-            siege = Siege(place, daemon, truth, memory_bytes)
+            siege = Siege(place, daemon, truth, memory_bytes, seen)
             with running(*siege.trainers):
                 yield siege.begin()
     finally:

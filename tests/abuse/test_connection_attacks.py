@@ -30,6 +30,21 @@ def test_silent_connections_end_nothing(record_property: Record, *, is_activated
         siege.end(record_property)
 
 
+@pytest.mark.abuse("44", "the daemon can start no process and no thread, while a user without a gate knocks")
+def test_without_processes_the_trainers_read_on(record_property: Record) -> None:
+    with besiege() as siege:
+        with siege.use_up_tasks():
+            siege.withstand("flood_door", rounds=times(20, 4))
+        siege.end(record_property)
+
+
+@pytest.mark.abuse("44", "a file system without room at /dev/shm, which holds nothing of streamd's")
+def test_a_full_shared_memory_file_system_changes_nothing(record_property: Record) -> None:
+    with besiege(is_shm_full=True) as siege:
+        siege.withstand("connect_and_drop", rounds=times(20, 4), is_joined=True)
+        siege.end(record_property)
+
+
 @pytest.mark.abuse("1d", "sessions that ask for descriptors of slots and read none of them")
 def test_descriptors_in_flight_stop_no_trainer(record_property: Record) -> None:
     with besiege(max_files=FEW_FILES) as siege:
@@ -88,8 +103,11 @@ def test_connections_that_never_read_keep_nobody_out(record_property: Record) ->
 
 
 @pytest.mark.abuse("38", "another member of the group at the socket's folder, the daemon's process and its files")
-def test_a_member_of_the_group_reaches_nothing_beyond_the_socket(record_property: Record) -> None:
-    with besiege() as siege:
+@pytest.mark.parametrize("is_activated", [False, True], ids=["own socket", "handed over"])
+def test_a_member_of_the_group_reaches_nothing_beyond_the_socket(
+    record_property: Record, *, is_activated: bool
+) -> None:
+    with besiege(is_activated=is_activated) as siege:
         siege.withstand("reach_beyond_socket", rounds=5)
         assert (siege.counts["attempts denied"] > 0, siege.counts["attempts allowed"]) == (True, 0)
         siege.end(record_property)

@@ -37,6 +37,15 @@ def test_random_frames_end_nothing(record_property: Record) -> None:
         siege.end(record_property)
 
 
+@pytest.mark.abuse(
+    "33", "the same at a daemon that an audit hook watches: nothing unpickles, evaluates or starts a shell"
+)
+def test_no_frame_makes_the_daemon_execute_anything(record_property: Record) -> None:
+    with besiege(is_watched=True) as siege:
+        siege.withstand("send_nonsense", rounds=times(10, 5))
+        siege.end(record_property)
+
+
 @pytest.mark.abuse("33", "frames longer than a client may send")
 def test_long_frames_cost_only_their_connection(record_property: Record) -> None:
     with besiege() as siege:

@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from support.sample_batches import flat, noise, some_batch
+from support.sample_batches import flat, noise, some_batch, some_masked_batch
 
 from streamd.client import notebook
-from streamd.client.notebook import encode_png, subsample_image
+from streamd.client.notebook import encode_png
 from streamd.core.bad_samples import BadRow
+from streamd.core.class_colours import format_hex_colour, get_class_colour
+from streamd.core.shown_pictures import subsample_image
 from streamd.core.spec import LabelSpec
 
 TOO_LARGE_BYTES = 1_500_000  # beyond it notebooks become slow to save and to open
@@ -66,7 +68,7 @@ def test_a_png_holds_the_exact_pixels(shape: tuple[int, int, int]) -> None:
 
 def test_a_subsampled_image_becomes_a_png_though_its_memory_is_not_contiguous() -> None:
     image = noise(1, 400, 100)[0]
-    assert np.array_equal(pixels(encode_png(subsample_image(image))), image[::3, ::3])
+    assert np.array_equal(pixels(encode_png(subsample_image(image, 160))), image[::3, ::3])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_a_subsampled_image_becomes_a_png_though_its_memory_is_not_contiguous() 
     [((160, 160), (160, 160)), ((161, 40), (81, 20)), ((224, 224), (112, 112)), ((1, 4000), (1, 160))],
 )
 def test_no_side_has_more_than_160_pixels(shape: tuple[int, int], thin: tuple[int, int]) -> None:
-    assert subsample_image(flat(1, *shape)[0]).shape == (*thin, 3)
+    assert subsample_image(flat(1, *shape)[0], 160).shape == (*thin, 3)
 
 
 def test_a_batch_is_shown_with_its_pictures_labels_and_ids() -> None:
@@ -165,3 +167,26 @@ def test_a_standalone_page_has_every_pixel_of_every_row_and_the_file_names() -> 
     assert page.startswith("<!doctype html>")
     lines = re.sub("<[^>]*>", "\n", page).split("\n")
     assert {"#100", "cat/&lt;0&gt;.png", "#101", "#139", "dog.png"} <= set(lines)
+
+
+def test_a_mask_lies_over_its_photo_with_a_legend_of_its_classes() -> None:
+    page = some_masked_batch(2, 40, 30)._repr_html_()
+    found = pictures(page)
+    assert [each.shape for each in found] == [(40, 30, 3)] * 2
+    assert found[0][0, 0].tolist() == [100] * 3, "where the mask has no class, the photo is as it was"
+    assert "photo + mask" in page
+    assert re.findall(r"</span>(\d+)</div>", page) == ["0", "1", "2"]
+    assert all(f"background:{format_hex_colour(get_class_colour(number))}" in page for number in range(3))
+
+
+def test_boxes_and_points_are_drawn_with_escaped_class_names() -> None:
+    boxes = LabelSpec("boxes", "boxes", 5, classes=("<cat>", "dog"), rows=2)
+    points = LabelSpec("points", "points", 2, rows=2)
+    rows = np.array([[[1, 2, 5, 4, 0], [-1] * 5]], np.float32)
+    marks = np.array([[[3, 1], [-1, -1]]], np.float32)
+    page = some_batch(flat(1), [(boxes, rows), (points, marks)])._repr_html_()
+    assert page.count("<rect ") == 2
+    assert '<rect x="1.00" y="2.00" width="4.00" height="2.00"' in page
+    assert ">&lt;cat&gt;</text>" in page
+    assert "<cat>" not in page
+    assert page.count("<circle ") == 1

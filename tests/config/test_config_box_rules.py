@@ -88,14 +88,8 @@ def test_a_coco_file_is_split_like_any_list() -> None:
 
 
 @pytest.mark.parametrize(("source", "label"), [(TABLE, {}), (COCO, {}), (COCO, None), (YOLO, None)])
-def test_boxes_have_no_cache(source: dict[str, Any], label: dict[str, Any] | None) -> None:
-    assert refusal(source, label, cache={"path": "c"}) == (
-        "cache: a cache does not keep where a picture's boxes and points lie; remove it"
-    )
-
-
-def test_pictures_of_a_coco_file_without_labels_may_have_a_cache() -> None:
-    assert stream(COCO, cache={"path": "c"}, labels={}).cache is not None
+def test_pictures_with_boxes_may_have_a_cache(source: dict[str, Any], label: dict[str, Any] | None) -> None:
+    assert stream(source, label, cache={"path": "c"}).cache is not None
 
 
 def test_the_keys_of_boxes_do_not_change_the_names_of_other_manifests() -> None:

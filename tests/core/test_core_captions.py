@@ -9,8 +9,8 @@ import pytest
 from support.sample_batches import CLASS, flat, some_batch
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.captions import build_captions, format_batch_heading, format_label, format_number
-from streamd.core.spec import LabelSpec
+from streamd.core.captions import build_captions, format_batch_heading, format_image_form, format_label
+from streamd.core.spec import ImageSpec, LabelSpec
 
 ANGLE = LabelSpec("angle", "float")
 BOX = LabelSpec("box", "float", width=5)
@@ -41,17 +41,6 @@ DETECTED = LabelSpec("detected", "boxes", width=5, rows=4, classes=("cat", "dog"
 )
 def test_a_label_is_formatted_by_its_kind(label: LabelSpec, value: Any, words: str) -> None:
     assert format_label(label, value) == words
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (0.0, "0"), (1.0, "1"), (99.96, "100"), (-123.4, "-123"), (12345.6, "12,346"), (2.5e9, "2.5e+09"),
-        (1e-7, "1e-07"), (float("nan"), "nan"), (float("-inf"), "-inf"), (12345678, "12,345,678"),
-    ],
-)  # fmt: skip
-def test_a_fraction_has_three_digits_and_a_whole_number_all_digits(number: float, words: str) -> None:
-    assert format_number(number) == words
 
 
 @pytest.mark.parametrize(
@@ -101,3 +90,20 @@ def test_captions_are_limited_by_the_request_and_the_batch() -> None:
 def test_the_heading_counts_only_real_samples() -> None:
     assert format_batch_heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
     assert format_batch_heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (ImageSpec(24, 32, 3), "24x32 RGB"),
+        (ImageSpec(24, 32, 1), "24x32 L"),
+        (ImageSpec(24, 32, 4, mode="RGBA"), "24x32 RGBA"),
+        (ImageSpec(24, 32, 1, mode="index"), "24x32 index"),
+        (ImageSpec(24, 32, 1, mode="index", dtype="uint16"), "24x32 index uint16"),
+        (ImageSpec(24, 32, 3, views=2), "24x32 RGB, 2 views"),
+        (ImageSpec(24, 32, 1, mode="raw", dtype="float32"), "24x32 raw, 1 channel float32"),
+        (ImageSpec(24, 32, 4, mode="raw", dtype="uint16"), "24x32 raw, 4 channels uint16"),
+    ],
+)
+def test_an_image_is_described_by_its_size_and_mode(image: ImageSpec, words: str) -> None:
+    assert format_image_form(image) == words

@@ -10,6 +10,7 @@ from streamd.core.text import (
     escape_unprintable,
     format_count,
     format_list,
+    format_number,
     is_encodable,
     shorten_text,
     split_long_list,
@@ -58,3 +59,14 @@ def test_only_a_list_well_over_its_limit_is_cut() -> None:
     assert split_long_list([1, 2, 3, 4, 5, 6], 3) == ([1, 2, 3], 3)
     assert format_list(["a", "b", "c"], 1) == "a, b, c"
     assert format_list(["a", "b", "c", "d"], 1) == "a and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0.0, "0"), (1.0, "1"), (99.96, "100"), (-123.4, "-123"), (12345.6, "12,346"), (2.5e9, "2.5e+09"),
+        (1e-7, "1e-07"), (float("nan"), "nan"), (float("-inf"), "-inf"), (12345678, "12,345,678"),
+    ],
+)  # fmt: skip
+def test_a_fraction_has_three_digits_and_a_whole_number_all_digits(number: float, words: str) -> None:
+    assert format_number(number) == words

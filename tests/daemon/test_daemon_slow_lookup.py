@@ -32,3 +32,18 @@ async def test_a_pending_lookup_is_not_repeated_and_its_late_answer_is_used(
 def test_an_error_of_a_lookup_is_raised_to_its_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(SlowLookup(lambda: 1 / 0, 0.0).wait_for_answer())
+
+
+async def test_a_thread_that_the_host_does_not_let_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = iter([RuntimeError("can't start new thread")])
+    start = threading.Thread.start
+
+    def start_later(thread: threading.Thread) -> None:
+        if thread.name == "digests" and (error := next(refusals, None)) is not None:
+            raise error
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+    monkeypatch.setattr(slow_lookup, "THREAD_RETRY_S", 0.01)
+    assert await asyncio.wait_for(slow_lookup.ask_in_thread(lambda: 7, "digests"), 10) == 7
+    assert next(refusals, None) is None

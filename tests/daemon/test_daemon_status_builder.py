@@ -342,6 +342,13 @@ def test_the_shuffle_score_of_a_stream_is_shown_with_its_advice(
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
+def test_the_images_of_a_stream_are_told_by_name_shape_and_mode(rig: StatusRig) -> None:
+    (told,) = rig.status().streams
+    shapes = {name: image.shape for name, image in rig.stream.spec.images.items()}
+    assert {image.name: image.shape for image in told.images} == shapes
+    assert {(image.mode, image.dtype) for image in told.images} == {("RGB", "uint8")}
+
+
 def test_a_changed_stream_starts_a_new_count(rig: StatusRig) -> None:
     rig.subscribe(1)
     rig.subscribe(2)

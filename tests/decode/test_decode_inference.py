@@ -57,6 +57,12 @@ def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
     np.testing.assert_array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
 
 
+def test_an_image_with_views_gives_one_picture_of_the_middle(photograph: Path) -> None:
+    viewed = replace(IMAGE, resize="random_crop", views=3)
+    pixels = streamd.load_image(photograph, make_spec(images={"image": viewed}, pixel_id=compute_pixel_id(viewed)))
+    assert np.array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
+
+
 def test_pixels_that_differ_from_those_of_the_stream_cause_a_warning(photograph: Path) -> None:
     with pytest.warns(
         UserWarning, match="'train' differ from those that load_image makes: the stream has a transform"

@@ -10,9 +10,9 @@ import pytest
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pixel_id as identity
-from streamd.decode.decoders import decode_image
-from streamd.decode.pixel_id import compute_pixel_id
-from streamd.decode.random_crop import CropDraw
+from streamd.decode.decoders import decode_into_rows
+from streamd.decode.geometry import Draw
+from streamd.decode.pixel_id import compute_pixel_id, decode_probe_images, decode_probe_samples
 from streamd.decode.resize import Row
 
 # Made with the simplejpeg, OpenCV and Pillow that requirements/test.txt pins. They may change with a new version of one
@@ -63,11 +63,11 @@ def test_one_grey_level_of_one_pixel_changes_the_id(monkeypatch: pytest.MonkeyPa
     before = compute_pixel_id(image)
     compute_pixel_id.cache_clear()
 
-    def drifted(data: bytes, row: Row, spec: ImageSpec, draw: CropDraw | None) -> None:
-        decode_image(data, row, spec, draw)
-        row[3, 5, 1] ^= np.uint8(1)
+    def drifted(data: bytes, rows: list[Row], spec: ImageSpec, draws: list[Draw | None]) -> None:
+        decode_into_rows(data, rows, spec, draws)
+        rows[0][3, 5, 1] ^= np.uint8(1)
 
-    monkeypatch.setattr(identity, "decode_image", drifted)
+    monkeypatch.setattr(identity, "decode_into_rows", drifted)
     assert compute_pixel_id(image) != before
 
 
@@ -77,3 +77,14 @@ def test_an_id_does_not_depend_on_what_was_decoded_before(monkeypatch: pytest.Mo
     compute_pixel_id.cache_clear()
     monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 123, dtype))
     assert compute_pixel_id(image) == before
+
+
+def test_probes_of_several_images_are_as_many_as_those_of_the_image_with_most() -> None:
+    band = ImageSpec(4, 5, 2, mode="raw", dtype="uint16")
+    images = {"photo": ImageSpec(8, 9, 3), "band": band}
+    photos, bands = ([row.copy() for row in decode_probe_images(image)] for image in images.values())
+    found = [{name: row.copy() for name, row in rows.items()} for rows in decode_probe_samples(images)]
+    assert len(found) == len(photos) > len(bands)
+    for number, rows in enumerate(found):
+        assert np.array_equal(rows["photo"], photos[number])
+        assert np.array_equal(rows["band"], bands[number % len(bands)])

@@ -30,6 +30,14 @@ def test_writable_memory_is_copied() -> None:
     assert made.tolist() == [0, 1, 2, 3]
 
 
+def test_several_images_become_arrays_by_the_same_names() -> None:
+    images, depth = Lender().lend(), np.zeros((2, 3), np.uint16)
+    made = array({"photo": images, "depth": depth})
+    assert list(made) == ["photo", "depth"]
+    assert address(made["photo"]) == address(images)
+    assert made["depth"].dtype == np.uint16
+
+
 def test_devices_get_the_rows_as_a_sharding_says(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimpleNamespace(make_array_from_process_local_data=lambda sharding, rows: (sharding, rows))
     monkeypatch.setitem(sys.modules, "jax", made)

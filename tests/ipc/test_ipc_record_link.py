@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
+from streamd.limits import MAX_GATE_RECORD_BYTES
 
 LIMIT_S = 10.0
 
@@ -57,15 +60,25 @@ class Receiver:
 
 
 @asynccontextmanager
-async def linked(near: Receiver, far: Receiver) -> AsyncIterator[tuple[RecordLink, RecordLink]]:
+async def linked(
+    near: Receiver, far: Receiver, *, is_far_end_a_gate: bool = False
+) -> AsyncIterator[tuple[RecordLink, RecordLink]]:
+    near_end, far_end = socket.socketpair()
     ends = [
-        await RecordLink.open(end, each.callbacks) for end, each in zip(socket.socketpair(), (near, far), strict=True)
+        await RecordLink.open(near_end, near.callbacks, is_of_gate=is_far_end_a_gate),
+        await RecordLink.open(far_end, far.callbacks),
     ]
     try:
         yield ends[0], ends[1]
     finally:
         for end in ends:
             end.close()
+
+
+def send_raw(link: RecordLink, data: bytes) -> None:
+    """Sends bytes that are no record of ours."""
+    assert link._transport is not None
+    link._transport.write(data)
 
 
 async def test_records_arrive_in_their_order_whatever_their_size() -> None:
@@ -133,3 +146,58 @@ async def test_the_end_of_one_side_is_seen_by_the_other() -> None:
         assert other.is_closed
         other.send_record(RecordKind.LOG, b"to nobody")
     assert far.records == [(RecordKind.LOG, b"last words")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (0, b""),
+        (99, b""),
+        (RecordKind.SETTINGS, b"{}"),
+        (RecordKind.FRAME, b""),
+        (RecordKind.FRAME, b"\x00frame"),
+        (RecordKind.FRAME, b"\x09short"),
+        (RecordKind.UNREACHABLE, b""),
+        (RecordKind.READY, b"[1]"),
+        (RecordKind.READY, b'{"port": "1", "has_bbr": true}'),
+        (RecordKind.WANTED, b"abc"),
+        (RecordKind.LOG, b"\xff"),
+        (RecordKind.LOG, b"[" * 100_000),
+        (RecordKind.LOG, b"{}"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+async def test_a_record_that_no_gate_sends_closes_the_link_of_the_gate(kind: int, body: bytes) -> None:
+    near, far = Receiver(), Receiver()
+    async with linked(near, far, is_far_end_a_gate=True) as (link, gate):
+        gate.send_record(RecordKind.UNREACHABLE, b"id")
+        send_raw(gate, struct.pack("<IB", len(body), kind) + body)
+        await near.wait_for_end()
+        assert link.is_closed
+    assert near.records == [(RecordKind.UNREACHABLE, b"id")]
+
+
+async def test_an_endless_record_of_a_gate_closes_the_link_at_its_first_bytes() -> None:
+    near, far = Receiver(), Receiver()
+    async with linked(near, far, is_far_end_a_gate=True) as (link, gate):
+        send_raw(gate, struct.pack("<IB", MAX_GATE_RECORD_BYTES + 1, RecordKind.FRAME))
+        await near.wait_for_end()
+        assert link.is_closed
+
+
+async def test_records_of_a_sound_gate_pass() -> None:
+    near, far = Receiver(), Receiver()
+    sent = [
+        (RecordKind.FRAME, b"\x02idframe"),
+        (RecordKind.FRAME, b"\x02id"),
+        (RecordKind.UNREACHABLE, b"id"),
+        (RecordKind.READY, b""),
+        (RecordKind.READY, b'{"port": 1, "has_bbr": false}'),
+        (RecordKind.WANTED, b"abcd"),
+        (RecordKind.LOG, b'"words"'),
+        (RecordKind.FAILED, b'"words"'),
+    ]
+    async with linked(near, far, is_far_end_a_gate=True) as (_, gate):
+        for kind, body in sent:
+            gate.send_record(kind, body)
+        assert await near.wait_for(len(sent)) == sent

@@ -109,12 +109,6 @@ OF_BOXES: Final[tuple[Mistake, ...]] = (
         says="4: labels.boxes.max: does not belong to a label of type float; remove it, or change the type",
         do="Remove the key, or write type: boxes.",
     ),
-    in_table(
-        "wanted a cache of pictures with boxes",
-        config=config(TABLE) + "    cache: {path: cache}\n",
-        says="7: cache: a cache does not keep where a picture's boxes and points lie; remove it",
-        do="Remove the cache.",
-    ),
     in_coco(
         "named a file that is not COCO's",
         says=(

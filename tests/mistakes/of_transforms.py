@@ -9,6 +9,18 @@ from mistake import GOOD, in_train
 
 TRANSFORMED: Final = GOOD + '    transform: "augment:flip"\n'
 
+MASKED: Final = """\
+streams:
+  train:
+    source: {kind: table, path: all.csv, root: data}
+    labels: {angle: float}
+    images:
+      photo: {from: path, size: [32, 32]}
+      grey: {from: path, size: [8, 8], mode: L}
+    transform: "augment:flip"
+    batch_size: 4
+"""
+
 in_transform = partial(in_train, config=TRANSFORMED)
 
 OF_TRANSFORMS: Final = (
@@ -49,5 +61,25 @@ OF_TRANSFORMS: Final = (
             "Take random numbers from rng. They depend only on the sample and the epoch, so every worker makes the "
             "same image."
         ),
+    ),
+    in_transform(
+        "returned one image where a sample has several",
+        config=MASKED,
+        files={"augment.py": "def flip(images, labels, rng):\n    return images['photo'][:, ::-1], labels\n"},
+        says=(
+            "8: transform: transform at augment.py:1: it returns images as an array of uint8 (32, 32, 3); it must "
+            "return a dict of 'photo', 'grey'"
+        ),
+        do="Return a dict with all images: `{name: image[:, ::-1] for name, image in images.items()}, labels`.",
+    ),
+    in_transform(
+        "left an image out of what a transform returns",
+        config=MASKED,
+        files={"augment.py": "def flip(images, labels, rng):\n    return {'photo': images['photo']}, labels\n"},
+        says=(
+            "8: transform: transform at augment.py:1: it returns a dict without image 'grey'; it must return 'photo', "
+            "'grey'"
+        ),
+        do="Return every image, also one that stays as it is: `images | {'photo': photo}, labels`.",
     ),
 )

@@ -46,6 +46,7 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "image.size": ({}, {"image": {"size": [8, 9]}}),
     "image.mode": ({}, {"image": {"size": [8, 8], "mode": "L"}}),
     "image.resize": ({}, {"image": {"size": [8, 8], "resize": "crop"}}),
+    "image.views": ({"image": CROP}, {"image": {**CROP, "views": 2}}),
     "image.exact": ({}, {"image": {"size": [8, 8], "exact": True}}),
     "image.scale": ({"image": CROP}, {"image": {**CROP, "scale": [0.5, 1.0]}}),
     "image.ratio": ({"image": CROP}, {"image": {**CROP, "ratio": [1.0, 1.0]}}),

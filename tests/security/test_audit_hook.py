@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from support.audit_watch import Watch, watch_processes
 from support.daemon_process import DaemonProcess, wait_until, write_images
 from support.lmdb_files import write_lmdb
 from support.monitor_requests import fetch
@@ -22,24 +22,6 @@ HERE: Final = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """An environment in which Python is watched, and what was seen."""
-
-    environment: dict[str, str]
-    log: Path
-
-    def read_records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-    def find_faults(self) -> list[dict[str, Any]]:
-        return [record for record in self.read_records() if record["event"] != "watched"]
-
-    def list_commands(self) -> str:
-        """The commands of all processes that were watched, one a line."""
-        return "\n".join(" ".join(record["command"]) for record in self.read_records())
-
-
-@dataclass(frozen=True, slots=True)
 class Watched:
     """What was seen, by stream what the trainer read, the monitor's token, and what others can see of the daemon."""
 
@@ -47,20 +29,6 @@ class Watched:
     read: dict[str, Any]
     token: str
     exposed: bytes
-
-
-def watch(place: Path, *writable: Path) -> Watch:
-    """`writable` are the folders in which the watched processes may write."""
-    shim = place / "shim"
-    shim.mkdir()
-    (shim / "sitecustomize.py").write_text("import audit_hook\n\naudit_hook.watch_process()\n")
-    log = place / "audit.log"
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(shim), str(HERE)]),
-        "AUDIT_LOG": str(log),
-        "AUDIT_WRITABLE": os.pathsep.join(map(str, writable)),
-    }
-    return Watch({**os.environ, **environment}, log)
 
 
 def write_data(folder: Path) -> dict[str, Any]:
@@ -94,7 +62,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     (data / "cache").mkdir()
     daemon = DaemonProcess(place, {"monitor": "127.0.0.1:0", "streams": streams}, environment={})
     sockets = Path(daemon.endpoint.removeprefix("ipc://")).parent
-    seen = watch(place, place / "state", sockets, data / "cache")
+    seen = watch_processes(place, place / "state", sockets, data / "cache")
     daemon._environment |= seen.environment
     with daemon:
         command = [sys.executable, str(HERE / "watched_trainer.py"), daemon.endpoint, *streams]
@@ -196,7 +164,7 @@ def run_watched(place: Path, code: str) -> list[dict[str, Any]]:
     program = place / "program.py"
     names = f"inside, elsewhere = Path({str(inside)!r}), Path({str(place / 'elsewhere')!r})"
     program.write_text(f"import os\nfrom pathlib import Path\n{names}\n{code}\n")
-    seen = watch(place, inside)
+    seen = watch_processes(place, inside)
     subprocess.run([sys.executable, str(program)], env=seen.environment, check=True, capture_output=True)
     assert "program.py" in seen.list_commands()
     return seen.find_faults()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -12,14 +13,19 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream
+from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream, read_slot_rows
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.cli.pack.writer import PackJob, PackWriter
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
+from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import BadImageError, decode_image
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import FillRows, UnfilledRow
+from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import StreamReader
 
 HEIGHT, WIDTH = 5, 7
@@ -104,24 +110,29 @@ class Here:
 def decoded(stream: ServedStream, source: StreamReader, index: int) -> DecodedBatch:
     """One batch, what cannot be decoded left out."""
     ids, bad = stream.compute_planned_ids(0, index), list[BadRow]()
-    images = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
+    rows, unfilled = fill_rows(source, ids)
     good = np.ones(ids.size, np.bool_)
-    for row, sample_id in enumerate(ids.tolist()):
-        try:
-            _fill(source, sample_id, images[row])
-        except BadImageError as error:
-            good[row] = False
-            bad.append(BadRow(row, sample_id, stream.format_file_name(sample_id), str(error), "masked"))
-    return DecodedBatch(index, ids[good], images[good], tuple(bad), 0)
+    for each in unfilled:
+        row = ids.tolist().index(each.sample_id)
+        good[row] = False
+        bad.append(BadRow(row, each.sample_id, stream.format_file_name(each.sample_id), each.reason, "masked"))
+    return DecodedBatch(index, rows.select_rows(good), tuple(bad), 0)
 
 
-def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> None:
-    if source.store is not None:
-        assert source.store.gather_rows(np.array([sample_id]), row[None]).all()
-        return
-    blob = source.read_sample(sample_id)
-    assert isinstance(blob, bytes), blob
-    decode_image(blob, row, source.spec.image)
+def fill_rows(source: StreamReader, ids: Ids) -> tuple[PackedRows, list[UnfilledRow]]:
+    """What a worker makes of these samples, in the memory of a batch, and those that it cannot fill."""
+    layout = compute_layout(source.spec, ids.size)
+    memory = memoryview(bytearray(layout.size_bytes))
+    task = FillRows(1, 0, 1, layout.size_bytes, ids.size, np.arange(ids.size, dtype=np.uint16), ids)
+    descriptor = create_memfd("track", PROGRESS_PAGE_BYTES)
+    page = ProgressPage(descriptor)
+    os.close(descriptor)
+    runner = TaskRunner(source, task, memory, page)
+    blobs = [] if runner.gather_stored_rows() else source.read_files(ids)
+    runner.decode_rows(blobs, 0, len(blobs))
+    runner.write_labels()
+    page.close()
+    return read_slot_rows(source.spec, ids, memory), runner.unfilled_rows
 
 
 def write_all(writer: PackWriter, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
@@ -133,8 +144,7 @@ def write_all(writer: PackWriter, stream: ServedStream, *, bad: Ids | None = Non
         sums = []
         for index in range(stream.spec.batches):
             batch = decoded(stream, source, index)
-            kept = ~np.isin(batch.ids, left_out)
-            sums.append(writer.append_rows(batch.ids[kept], batch.images[kept]))
+            sums.append(writer.append_rows(batch.rows.select_rows(~np.isin(batch.rows.ids, left_out))))
     finally:
         source.close()
     writer.sync_to_disk()
@@ -147,22 +157,28 @@ def read_back(writer: PackWriter, bad: Ids | None = None) -> npt.NDArray[np.uint
     return np.concatenate(list(writer.read_checksums(np.empty(0, np.int64) if bad is None else bad)))
 
 
-def pixels_of(stream: ServedStream) -> npt.NDArray[np.uint8]:
-    """The images of all samples in the order of their ids, however they are stored."""
+def rows_of(stream: ServedStream) -> PackedRows:
+    """The images, boxes and points of all samples in the order of their ids, however they are stored."""
     source = StreamReader.open(stream.spec, stream.manifest_path)
     try:
-        images = np.zeros((stream.spec.samples, *stream.spec.image_shape), np.uint8)
-        for sample_id, row in enumerate(images):
-            _fill(source, sample_id, row)
-        return images
+        rows, unfilled = fill_rows(source, np.arange(stream.spec.samples))
+        assert not unfilled, unfilled
+        return rows
     finally:
         source.close()
 
 
+def pixels_of(stream: ServedStream) -> npt.NDArray[np.uint8]:
+    """The images of all samples, of a stream that has one a sample."""
+    (images,) = rows_of(stream).images.values()
+    return images
+
+
 def labels_of(stream: ServedStream) -> dict[str, list[Any]]:
-    """All labels, and weights, as batches carry them."""
+    """All labels but boxes and points, and weights, as batches carry them."""
     ids = np.arange(stream.spec.samples)
-    labels = {name: stream.manifest.gather_label(name, ids).tolist() for name in stream.spec.labels}
+    plain = [name for name, label in stream.spec.labels.items() if not label.is_ragged]
+    labels = {name: stream.manifest.gather_label(name, ids).tolist() for name in plain}
     return {**labels, "weights": stream.manifest.gather_weights(ids).tolist()}
 
 

@@ -40,6 +40,26 @@ def some_batch(
     return Batch({"image": images}, named, weights, ids, tuple(bad), 0, 12, lambda: "", spec)
 
 
+def some_masked_batch(rows: int, height: int, width: int, views: int = 0) -> Batch:
+    """Grey photos with masks of the same geometry: class 0 above, below it 1 and 2, and a left column without any.
+
+    With `views` both have an axis of views before the height.
+    """
+    masks = np.zeros((rows, height, width), np.uint8)
+    masks[:, height // 2 :, : width // 2] = 1
+    masks[:, height // 2 :, width // 2 :] = 2
+    masks[:, :, 0] = 255
+    photos = flat(rows, height, width, colour=100)
+    images = {
+        "photo": ImageSpec(height, width, 3),
+        "mask": ImageSpec(height, width, 1, mode="index", like="photo", fill=255),
+    }
+    if views:
+        masks, photos = (np.repeat(each[:, np.newaxis], views, axis=1) for each in (masks, photos))
+    spec, ids = some_spec(labels={}, images=images), np.arange(100, 100 + rows)
+    return Batch({"photo": photos, "mask": masks}, {}, np.ones(rows, np.float32), ids, (), 0, 12, lambda: "", spec)
+
+
 def flat(rows: int, height: int = 6, width: int = 8, channels: int = 3, colour: int = 128) -> npt.NDArray[np.uint8]:
     """Images of one colour."""
     return np.full((rows, height, width, channels), colour, dtype=np.uint8)

@@ -20,6 +20,7 @@ CASES: Final[Mapping[str, int]] = {  # by the name of a target or its module; so
     "receipts": 20_000,
     "fuzz.message_targets": 260_000,  # over a million frames, records and tokens in all
     "fuzz.dispatcher_target": 3_000,
+    "fuzz.gate_target": 10_000,
     "fuzz.settings_targets": 3_000,
     "fuzz.source_targets": 2_000,
     "fuzz.image_targets": 8_000,

@@ -52,6 +52,7 @@ class Unfilled:
         places = np.array(range(len(ids)) if rows is None else rows, np.uint16)
         task = FillRows(TASK, 0, 1, self.layout.size_bytes, ROWS, places, self.ids, epoch)
         self.filling = TaskRunner(source, task, self.memory, self.track)
+        self.arrays = {name: each.build_array_in_memory(self.memory) for name, each in self.layout.arrays.items()}
         self.images: npt.NDArray[np.uint8] = self.layout.images.build_array_in_memory(self.memory)
         self.sample_ids = self.layout.sample_ids.build_array_in_memory(self.memory)
         self.weights = self.layout.weights.build_array_in_memory(self.memory)

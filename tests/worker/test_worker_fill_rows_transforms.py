@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from filled_rows import Filled, Unfilled
 from support.daemon_process import write_images
+from support.masked_photos import folder_config, write_masked_photos
 from support.opened_streams import holding
+from support.record_readers import open_records
 from support.served_folder import serve, spoil
 from support.transform_programs import DRAWN, FLIP, Write
 
@@ -21,7 +23,7 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
-from streamd.worker.transforms import StreamTransform, UnfitTransformError
+from streamd.worker.transform_call import StreamTransform, UnfitTransformError
 
 Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]
@@ -145,3 +147,30 @@ def test_the_progress_page_names_the_row_that_is_transformed(open_with: Open, mo
 def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:
     stocked, _ = holding(open_with("def f(image, labels, rng):\n    return image + 1, labels", "f"), 3, 4)
     assert [set(row.flat) for row in Filled(stocked, [4, 3]).images[:2]] == [{5}, {4}]
+
+
+TURN: Final = """
+    import numpy as np
+
+    def turn(images, labels, rng):
+        if rng.random() < 0.5:
+            images = {name: image[:, ::-1] for name, image in images.items()}
+        return images, labels
+    """
+
+
+def test_a_transform_of_several_images_turns_a_photo_and_its_mask_together(tmp_path: Path, program: Write) -> None:
+    folder = write_masked_photos(tmp_path / "data")
+    place = program("turning", TURN).parent
+    with open_records(folder_config(folder), tmp_path) as reader:
+        plain = Filled(reader, list(range(6)), epoch=3).arrays
+    with open_records(folder_config(folder, transform="turning:turn"), place) as reader:
+        whole, part = Filled(reader, list(range(6)), epoch=3), Filled(reader, [4, 1], [5, 0], epoch=3)
+    assert whole.bad == []
+    turned = [not np.array_equal(*pair) for pair in zip(plain["photo"], whole.arrays["photo"], strict=True)]
+    assert 0 < sum(turned) < 6
+    for row, is_turned in enumerate(turned):
+        for name, rows in plain.items():
+            assert np.array_equal(whole.arrays[name][row], rows[row][:, ::-1] if is_turned else rows[row])
+    for name, rows in part.arrays.items():
+        assert np.array_equal(rows[[5, 0]], whole.arrays[name][[4, 1]])

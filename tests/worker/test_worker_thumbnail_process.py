@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
+from support.array_records import PHOTOS, build_array_stream
 from support.daemon_process import write_images
+from support.record_readers import open_records
 from support.served_folder import file_of, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
@@ -71,3 +73,13 @@ def test_a_request_for_another_manifest_is_refused(stream: ServedStream) -> None
     asked["spec"]["content_id"] = "another"
     with pytest.raises(ConfigError, match="listed again"):
         answer_request(json.dumps(asked).encode(), BytesIO())
+
+
+def test_a_sample_of_several_arrays_is_shown_by_its_first_image(tmp_path: Path) -> None:
+    images = {"photo": {"size": [20, 30], "resize": "random_crop"}, "mask": {"like": "photo", "mode": "index"}}
+    with open_records(build_array_stream(tmp_path, "npy", images), tmp_path) as reader:
+        request = ThumbnailRequest(str(reader.manifest.path), reader.spec, [2])
+        (found,) = draw_thumbnails(request)
+    shown = np.asarray(Image.open(BytesIO(found)).convert("RGB"), int)
+    expected = Image.fromarray(PHOTOS[2]).resize((30, 20), Image.Resampling.BILINEAR)
+    assert np.abs(shown - np.asarray(expected)).mean() < 6

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.transform_programs import DRAWN, Write
 
+from streamd.core.spec import ImageSpec
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
@@ -12,6 +15,11 @@ from streamd.ipc.progress_page import WorkerPhase
 from streamd.worker.stream_reader import StreamReader
 from streamd.worker.transforms import TriedTransform, open_transform
 
+NAMED = {
+    "photo": ImageSpec(8, 9, 3, "random_crop"),
+    "mask": ImageSpec(8, 9, 1, "random_crop", mode="index", like="photo", fill=255),
+    "band": ImageSpec(4, 5, 2, mode="raw", dtype="float32"),
+}
 SAME = "def f(image, labels, rng):\n    return image, labels\n"
 
 
@@ -20,7 +28,10 @@ def tried(
 ) -> TriedTransform:
     folder = program(name, text).parent
     return open_transform(
-        find_transform_source(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_pixel_id
+        find_transform_source(f"{name}:{function}", folder),
+        source.manifest,
+        source.spec.images,
+        source.decoded_pixel_id,
     )
 
 
@@ -109,7 +120,7 @@ def test_a_transform_that_raises_on_labels_of_zero_is_used_with_a_remark(program
 def test_each_phase_of_a_trial_is_reported_before_it_begins(program: Write, source: StreamReader) -> None:
     told: list[tuple[str, WorkerPhase]] = []
     place = find_transform_source("augment:f", program("augment", SAME).parent)
-    open_transform(place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda *said: told.append(said))
+    open_transform(place, source.manifest, source.spec.images, source.decoded_pixel_id, lambda *said: told.append(said))
     assert told[0] == ("module 'augment'", WorkerPhase.IMPORTING)
     assert set(told[1:-1]) == {("transform at augment.py:1", WorkerPhase.TRYING)}
     assert len(told[1:-1]) == 2 * len(list(decode_probe_images(source.spec.image)))
@@ -121,6 +132,31 @@ def test_a_refused_transform_leaves_the_reported_phase_idle(program: Write, sour
     place = find_transform_source("augment:f", program("augment", "1 / 0").parent)
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         open_transform(
-            place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda _, phase: told.append(phase)
+            place, source.manifest, source.spec.images, source.decoded_pixel_id, lambda _, phase: told.append(phase)
         )
     assert told == [WorkerPhase.IMPORTING, WorkerPhase.IDLE]
+
+
+def test_a_transform_by_name_is_tried_on_samples_of_all_images(program: Write, source: StreamReader) -> None:
+    text = """
+        seen = set()
+        def f(image, labels, rng):
+            seen.add(tuple((name, each.shape, each.dtype.name) for name, each in image.items()))
+            assert len(seen) == 1
+            return image, labels
+        """
+    place = replace(find_transform_source("named:f", program("named", text).parent), by_name=True)
+    found = open_transform(place, source.manifest, NAMED, source.decoded_pixel_id)
+    assert found.remark == ""
+    assert found.call.function.__globals__["seen"] == {
+        (("photo", (8, 9, 3), "uint8"), ("mask", (8, 9), "uint8"), ("band", (4, 5, 2), "float32"))
+    }
+
+
+def test_a_transform_by_name_that_changes_a_dtype_is_refused_with_the_name(
+    program: Write, source: StreamReader
+) -> None:
+    text = "def f(image, labels, rng): return image | {'band': image['band'].astype(float)}, labels"
+    place = replace(find_transform_source("wide:f", program("wide", text).parent), by_name=True)
+    with pytest.raises(ConfigError, match=r"image 'band' of float64 \(4, 5, 2\); it must return float32 \(4, 5, 2\)"):
+        open_transform(place, source.manifest, NAMED, source.decoded_pixel_id)

@@ -13,6 +13,7 @@ from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_first_configuration import OF_FIRST_CONFIGURATION
 from of_hdf5 import OF_HDF5
+from of_image_arrays import OF_IMAGE_ARRAYS
 from of_lmdb import OF_LMDB
 from of_running import OF_RUNNING
 from of_shards import OF_SHARDS
@@ -39,7 +40,7 @@ CHAPTERS: Final = (
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
     ("In boxes and points", OF_BOXES),
-    ("In arrays", OF_ARRAYS),
+    ("In arrays", (*OF_ARRAYS, *OF_IMAGE_ARRAYS)),
     ("In HDF5 files", OF_HDF5),
     ("In LMDB files", OF_LMDB),
     ("In shards", OF_SHARDS),

@@ -168,6 +168,10 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "sample.suspect": "Nothing yet: if a second worker dies at it, the sample counts as bad.",
     "session.began": "",
     "session.ended": "",
+    "daemon.no_thread": (
+        "The host, or TasksMax of the service, lets the daemon start no more threads. Trainers read on, but receipts "
+        "wait. Look for what has used up the tasks, which `systemctl status streamd` counts, or raise TasksMax."
+    ),
     "gate.ended": (
         "Nothing, if it happens now and then. The line names the user or the address, whose trainers have subscribed "
         "again by now. If it is repeated, a program of this user or on another host attacks the daemon, or is broken."

@@ -77,6 +77,7 @@ ADVICE: Final[dict[str, tuple[str, str]]] = {
     "image.exact": ("if the little extra sharpness is worth a third of the decoding rate", AGAIN),
     "image.scale": ("with random_crop, for milder crops", AGAIN),
     "image.ratio": ("with random_crop, for milder crops", AGAIN),
+    "image.views": ("for contrastive learning: so many random crops of each picture, from one decode", AGAIN),
     "image.from": ("not here", IMAGES),
     "image.root": ("not here", IMAGES),
     "image.like": ("not here", IMAGES),

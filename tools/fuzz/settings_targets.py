@@ -17,7 +17,7 @@ from streamd.config.load import load_config
 from streamd.config.locations import add_locations
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.manifest import Manifest, write_manifest
-from streamd.dataset.manifest.types import ArrayFiles, ScannedSamples, ShardFiles, StorageFormat
+from streamd.dataset.manifest.types import ArrayFiles, ImageArrays, ScannedSamples, ShardFiles, StorageFormat
 from streamd.errors import ConfigError, StreamdError
 
 _ASKED_IDS: Final = 40  # of a manifest's samples, from both ends
@@ -36,6 +36,10 @@ _STREAMS: Final = {
         "bad_samples": {"policy": "substitute", "max_fraction": 0.01},
     },
     "validation": {"like": "train", "source": {"kind": "folder", "path": "data"}, "shuffle": "none"},
+    "masked": {
+        "source": {"kind": "hdf5", "path": "x.h5"},
+        "images": {"photo": {"size": [9, 9]}, "mask": {"from": "m.npy", "root": "d", "like": "photo", "mode": "index"}},
+    },
     "rows": {"source": {"kind": "npy", "path": "x.npy", "table": "l.csv", "where": {"split": "a"}, "range": [0, 1]}},
     "table": {
         "source": {"kind": "table", "path": "a.csv", "image": "file", "root": "d"},
@@ -133,7 +137,16 @@ def _make_manifests() -> list[bytes]:
     manifests = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "manifest"
-        for changes in ({}, rows, shards, {**rows, "rows": np.arange(9, dtype=np.int64)[::-1]}):
+        masks = ImageArrays(
+            ArrayFiles((4, 4, 1), (0, 9), (128,), StorageFormat("lmdb", dtype="<i8")),
+            [b"masks.mdb"],
+            np.array([2000]),
+            np.array([8]),
+            Path("/elsewhere"),
+            {"offsets": np.arange(9, dtype=np.int64)},
+        )
+        more = {**rows, "image_arrays": {"mask": masks}}
+        for changes in ({}, rows, shards, {**rows, "rows": np.arange(9, dtype=np.int64)[::-1]}, more):
             write_manifest(path, _scan_files(**changes), config_id="c")
             manifests.append(path.read_bytes())
     return manifests
@@ -153,6 +166,9 @@ def read_manifest_columns(path: Path) -> str:
         for name in manifest.labels:
             manifest.gather_label(name, ids)
         manifest.lookup_rows(ids)
+        for image in manifest.image_arrays.values():
+            image.array_file_names()
+            image.lookup_rows(ids)
         if manifest.arrays is None:
             manifest.lookup_sample_bytes(ids)
         if manifest.shards is None:

@@ -42,6 +42,7 @@ _ROWS: Final = 4  # of a batch
 _BATCHES: Final = 3  # read of a stream: the first two and the last
 _CRASHES: Final = frozenset((Signals.SIGSEGV, Signals.SIGBUS, Signals.SIGABRT, Signals.SIGFPE))
 _PIXELS: Final = np.random.default_rng(1).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
+_MASKS: Final = np.arange(6 * 5 * 4).reshape(6, 5, 4) % 7
 _NAMES: Final = tuple(f"{number}.jpg" for number in range(6))
 
 Files = Mapping[str, bytes]
@@ -208,6 +209,12 @@ def _make_npy_label_seeds() -> list[bytes]:
     return [*map(_save_array, (np.arange(6) % 2, texts, texts.astype("S3"), np.arange(6.0).astype(">f4")))]
 
 
+def _make_mask_seeds() -> list[bytes]:
+    return [
+        *map(_save_array, (_MASKS.astype(np.uint8), _MASKS[..., None], _MASKS % 2 == 0, (_MASKS * 999).astype(">u2")))
+    ]
+
+
 def _make_hdf5_seeds() -> list[bytes]:
     floats = (_PIXELS / 255).astype(np.float32)
     settings: list[dict[str, Any]] = [
@@ -221,6 +228,7 @@ def _make_hdf5_seeds() -> list[bytes]:
         memory = io.BytesIO()
         with h5py.File(memory, "w", libver=("earliest", "latest")[len(seeds) % 2]) as file:
             file.create_dataset("x", **options)
+            file.create_dataset("mask", data=_MASKS.astype("<i2"))
             file.create_dataset("label", data=np.arange(6) % 2)
             file.create_dataset("name", data=np.array(_NAMES, dtype="S8"))
         seeds.append(memory.getvalue())
@@ -246,7 +254,7 @@ def _make_lmdb_seeds() -> list[bytes]:
 
 
 def _pack_sample(image: Any, label: int) -> bytes:
-    arrays = {"X": image, "y": np.array([label % 2])}
+    arrays = {"X": image, "y": np.array([label % 2]), "mask": _MASKS[label]}
     return msgspec.msgpack.encode(
         {
             name: msgspec.msgpack.encode(
@@ -295,6 +303,10 @@ _IMAGE: Final = {"size": [8, 8]}
 _TABLE_LABELS: Final = {"label": "category", "angle": "float"}
 _TABLE: Final = {"source": {"kind": "table", "image": "file"}, "image": _IMAGE, "labels": _TABLE_LABELS}
 _TAR_LABELS: Final = {"label": {"from": "cls", "type": "category"}, "angle": {"from": "json:angle", "type": "float"}}
+_MASKED: Final[dict[str, dict[str, Any]]] = {
+    "photo": {**_IMAGE, "resize": "random_crop"},
+    "mask": {"like": "photo", "mode": "index"},
+}
 _HDF5: Final = {"kind": "hdf5", "images": "/x", "range": [0, 1], "names": "/name"}
 _TARGETS: Final = (
     _build_target("csv", "a table as CSV", _make_csv_seeds, "t.csv", _TABLE, files=_make_pictures, edit=edit_cell),
@@ -366,6 +378,18 @@ _TARGETS: Final = (
         {"source": {"kind": "npy", "path": "x.npy"}, "labels": {"label": {"from": "label.npy", "type": "category"}}},
         files=lambda: {"x.npy": _save_array(_PIXELS)},
     ),
+    _build_target(
+        "npy_masks",
+        "masks in an array, of photos in another",
+        _make_mask_seeds,
+        "mask.npy",
+        {
+            "source": {"kind": "npy", "path": "x.npy"},
+            "labels": {},
+            "images": {**_MASKED, "mask": {**_MASKED["mask"], "from": "mask.npy"}},
+        },
+        files=lambda: {"x.npy": _save_array(_PIXELS)},
+    ),
     # Both libraries follow what a file says of itself. A listing is a process of its own and is refused when it ends by
     # a signal, and a worker that ends so condemns the row or is replaced: the daemon survives.
     _build_target(
@@ -382,6 +406,30 @@ _TARGETS: Final = (
         _make_lmdb_seeds,
         "x.mdb",
         {"source": {"kind": "lmdb", "images": "X"}, "labels": {"y": "category"}},
+        contained=_CRASHES,
+    ),
+    _build_target(
+        "hdf5_images",
+        "photos and masks in an HDF5 file",
+        _make_hdf5_seeds,
+        "x.hdf5",
+        {
+            "source": {"kind": "hdf5", "range": [0, 1]},
+            "labels": {},
+            "images": {**_MASKED, "photo": {**_MASKED["photo"], "from": "/x"}},
+        },
+        contained=_CRASHES,
+    ),
+    _build_target(
+        "lmdb_images",
+        "photos and masks in an LMDB file",
+        _make_lmdb_seeds,
+        "x.mdb",
+        {
+            "source": {"kind": "lmdb"},
+            "labels": {},
+            "images": {**_MASKED, "photo": {**_MASKED["photo"], "from": "X"}},
+        },
         contained=_CRASHES,
     ),
 )

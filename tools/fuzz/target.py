@@ -28,6 +28,7 @@ TARGET_MODULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("frames", "daemon_frames", "worker_records", "tokens", "receipts"), "fuzz.message_targets"),
     "verify": "fuzz.receipt_targets",
     "dispatcher": "fuzz.dispatcher_target",
+    "gate_records": "fuzz.gate_target",
     **dict.fromkeys(("config", "manifest"), "fuzz.settings_targets"),
     **dict.fromkeys(
         (
@@ -42,8 +43,11 @@ TARGET_MODULES: Final[Mapping[str, str]] = {
             "tar",
             "npy",
             "npy_labels",
+            "npy_masks",
             "hdf5",
+            "hdf5_images",
             "lmdb",
+            "lmdb_images",
         ),
         "fuzz.source_targets",
     ),

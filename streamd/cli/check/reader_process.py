@@ -33,7 +33,6 @@ from streamd.cli.check.reader_messages import (
 )
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
-from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.decoders import BadImageError, decode_sample
@@ -46,15 +45,14 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import (
-    SampleGeometries,
-    build_box_label,
-    build_stored_geometries,
-    find_label_geometry,
-)
+from streamd.worker.array_records import ArrayRecords
+from streamd.worker.box_labels import build_box_label, find_label_geometry
+from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
+from streamd.worker.record_store import SampleGeometries
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
-from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
+from streamd.worker.transform_call import FailedTransformError, UnfitTransformError
+from streamd.worker.transforms import RNG_PURPOSE
 
 _DIGEST_BYTES: Final = 16
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
@@ -63,9 +61,9 @@ _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
 def transform_sample_row(
-    reader: StreamReader, sample_id: int, row: Row, landed: SampleGeometries | None = None
+    reader: StreamReader, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries | None = None
 ) -> SampleFault | None:
-    """Transforms a sample in place, as a worker does in the first epoch; returns the fault if it cannot be used."""
+    """Transforms the images of a sample in place, as a worker does in the first epoch; returns the fault, if any."""
     if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
@@ -78,7 +76,7 @@ def transform_sample_row(
     }
     (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
     try:
-        reader.transform.call.transform_row(row, labels, 0, rng)
+        reader.transform.call.transform_row(rows, labels, 0, rng)
     except FailedTransformError as error:
         return SampleFault(sample_id, format_error_reason(error), "transform")
     except UnfitTransformError as error:
@@ -91,11 +89,10 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
     page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
-        _read_array_rows(seen, reader, reader.store, page)
+        _read_array_rows(seen, reader, page)
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
     rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
-    row = next(iter(rows.values()))
     drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
@@ -112,42 +109,47 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
                 digest = _compute_content_digest(b"".join(files))
                 _count_odd_boxes(seen, sample_id, landed, reader)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, row, landed, reader):
+                if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
                     _count_format_and_size(seen, files[0], reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
 
-def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleStore, page: ProgressPage) -> None:
+def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPage) -> None:
     """Reads rows of arrays, which need no decoding, and adds them to `result`."""
-    image = reader.spec.image
-    images = np.empty((len(result.ids), *image.shape), dtype=np.uint8)
+    store, spec, ids = reader.store, reader.spec, np.array(result.ids, dtype=np.int64)
+    assert store is not None  # noqa: S101 - the caller has asked
+    rows = {name: np.empty((ids.size, *image.shape), image.dtype) for name, image in spec.images.items()}
     started_s = time.monotonic()
     chunks, unpack_s = _lookup_decompression_totals(store)
-    held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
+    draws = compute_sample_draws(spec.images, spec.seed, 0, ids)
+    held, landed = gather_samples(store, spec.images, ids, rows, draws)
     result.read_s = time.monotonic() - started_s
     chunks_after, unpack_after_s = _lookup_decompression_totals(store)
     result.unpacked, result.unpack_s = chunks_after - chunks, unpack_after_s - unpack_s
     for sample_id in compress(result.ids, ~held):
         fault = store.find_permanent_fault(sample_id)
         result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
-    landed = build_stored_geometries(reader.spec.images, [True])[0]
     for place in np.flatnonzero(held).tolist():
-        digest = _compute_content_digest(images[place].data)
-        _count_odd_boxes(result, result.ids[place], landed, reader)
+        sample = {name: each[place] for name, each in rows.items()}
+        digest = _compute_content_digest(b"".join(each.data for each in sample.values()))
+        _count_odd_boxes(result, result.ids[place], landed[place], reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], images[place], landed, reader):
+        if _transform_row_or_add_fault(result, result.ids[place], sample, landed[place], reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
         file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # the file's type stands for a format
-        result.formats[kind] = result.sizes[f"{image.height}x{image.width}"] = len(result.digests)
+        result.formats[kind] = result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
 
 
-def _lookup_decompression_totals(store: SampleStore) -> tuple[int, float]:
+def _lookup_decompression_totals(store: object) -> tuple[int, float]:
     """Returns how many chunks a store has decompressed so far, and the seconds that this took."""
+    if isinstance(store, ArrayRecords):
+        totals = [_lookup_decompression_totals(each) for each in store.stores.values()]
+        return sum(chunks for chunks, _ in totals), sum(seconds for _, seconds in totals)
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
@@ -186,11 +188,11 @@ def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometri
 
 
 def _transform_row_or_add_fault(
-    result: GroupResult, sample_id: int, row: Row, landed: SampleGeometries, reader: StreamReader
+    result: GroupResult, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries, reader: StreamReader
 ) -> bool:
     """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
     started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, row, landed)
+    fault = transform_sample_row(reader, sample_id, rows, landed)
     if fault is not None:
         result.faults.append(fault)
         return False

@@ -41,7 +41,7 @@ from streamd.dataset.cache.file import CacheLayout
 from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest.types import Int64s
-from streamd.decode.pixel_id import compute_pixel_id
+from streamd.decode.pixel_id import compute_sample_pixel_id
 from streamd.limits import CHUNKS_KEPT_BYTES, DEFAULT_CREDIT, MAX_SESSIONS, TASK_ROWS, UNPACKING_ROWS
 from streamd.scheduler.admission import AdmissionDenial, SchedulerLimits, admit_session, compute_production_slots
 from streamd.scheduler.events import Subscribed
@@ -328,7 +328,7 @@ def estimate_cache(stream: ServedStream) -> CacheEstimate | None:
     if stream.cache is None:
         return None
     folder = Path(stream.cache.folder)
-    shape = CacheLayout.from_stream_spec(stream.spec, compute_pixel_id(stream.spec.image))
+    shape = CacheLayout.from_stream_spec(stream.spec, compute_sample_pixel_id(stream.spec.images))
     kept = shape.count_rows_within_limit(stream.cache.max_bytes)
     file = folder / shape.cache_file_name
     allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0

@@ -21,6 +21,13 @@ _SOURCE_COMMENTS: Final[dict[DataKind, str]] = {
     "table": "one row per sample: the table, and its column of file names",
     "tar": "WebDataset shards: files of one name up to the dot are one sample",
 }
+# Where a mask lies, and what the photo beside it needs then.
+_MASK_PLACES: Final[dict[DataKind, tuple[str, str]]] = {
+    "folder": ('from: "{dir}/{stem}.png", root: MASKS', ""),
+    "table": ("from: COLUMN", ""),
+    "tar": ("from: mask.png", "from: photo.jpg, "),
+}
+_BOX_PLACES: Final[dict[DataKind, str]] = {"folder": "", "table": "COLUMN", "tar": "json:boxes"}
 _KEY_COMMENTS: Final = {
     "split": "a fifth is held back for validation, the same samples every time",
     "batch_size": "images in a batch; trainers may ask for others",
@@ -50,10 +57,21 @@ def _iterate_stream_lines(starter: StarterConfig, stream: str, keys: Mapping[str
             yield from _iterate_label_lines(starter)
         else:
             yield from _add_comment(format_entry(key, value), _find_comment(starter, stream, key, value))
+        if key == "image" and stream == TRAIN:
+            yield from _iterate_mask_comments(starter.survey.kind)
         if key == "source" and stream == TRAIN and starter.survey.labels is None:
             yield "# labels: {}  # uncomment to serve the images without their labels"
     if stream == TRAIN:
         yield "# normalize: imagenet  # what the model does to pixels of 0-255; or unit, minus_one_one, or numbers"
+
+
+def _iterate_mask_comments(kind: DataKind) -> Iterator[str]:
+    """Yields how masks and boxes are declared, which `init` does not look for."""
+    place, first = _MASK_PLACES[kind]
+    yield "# For masks, or several images a sample, write in place of image:"
+    yield f"# images: {{photo: {{{first}size: [256, 256]}}, mask: {{{place}, like: photo, mode: index}}}}"
+    if kind != "folder":
+        yield "# For boxes, under labels:  boxes: {type: boxes, from: " + _BOX_PLACES[kind] + ", max: 100}"
 
 
 def _add_comment(entry: str, comment: str) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
 from streamd.config.schema import Config
@@ -21,7 +22,7 @@ from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids, SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
-from streamd.core.spec import BatchKey, PixelId
+from streamd.core.spec import BatchKey, PixelId, StreamSpec
 from streamd.core.status import ClusterStatus
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
@@ -33,7 +34,6 @@ from streamd.daemon.streams.catalog import (
     write_sample_manifests,
 )
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.arrays.store import Pixels
 from streamd.errors import ConfigError, PackError, suggest_name
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_BATCH_ROWS, MAX_TASKS_AHEAD, PACK_BATCH_BYTES, TASK_ROWS
@@ -47,10 +47,14 @@ class DecodedBatch:
     """Batch `index`: the good rows, whose memory is `slot` until `release_batch`, and the rows that were left out."""
 
     index: int
-    ids: Ids
-    images: Pixels
+    rows: PackedRows
     bad_rows: tuple[BadRow, ...]
     slot: int
+
+    @property
+    def done_samples(self) -> int:
+        """The samples of the batch that are written, or were left out."""
+        return self.rows.ids.size + len(self.bad_rows)
 
 
 class BatchDecoder:
@@ -101,16 +105,11 @@ class BatchDecoder:
         self._request_next_batches()
 
     def _build_decoded_batch(self, job: BatchJob) -> DecodedBatch:
-        spec = self._stream.spec
-        images = compute_layout(spec, job.delivered_ids.size).images.build_array_in_memory(
-            self._slots.map_slot(job.slot)
-        )
         good = job.row_status == 0
-        whole = bool(good.all())
+        rows = read_slot_rows(self._stream.spec, job.delivered_ids, self._slots.map_slot(job.slot))
         return DecodedBatch(
             job.key.index,
-            job.delivered_ids if whole else job.delivered_ids[good],
-            images if whole else images[good],
+            rows if good.all() else rows.select_rows(good),
             self._stream.list_bad_rows(0, job.key.index, job.row_status),
             job.slot,
         )
@@ -187,6 +186,20 @@ class BatchDecoder:
             future.cancel()
 
 
+def read_slot_rows(spec: StreamSpec, ids: Ids, memory: memoryview) -> PackedRows:
+    """Returns the images, boxes and points of a batch of the samples `ids` in the memory of its slot."""
+    layout = compute_layout(spec, ids.size)
+    return PackedRows(
+        ids,
+        {name: tensor.build_array_in_memory(memory) for name, tensor in layout.arrays.items()},
+        {
+            name: tensor.build_array_in_memory(memory)
+            for name, tensor in layout.labels.items()
+            if spec.labels[name].is_ragged
+        },
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeBudget:
     """Bounds of a pack: `slots` for batches that are decoded or written, `batches_at_once` decoded at a time."""
@@ -237,22 +250,11 @@ def list_and_open_stream(config: Config, name: str, folder: Path, progress: List
         streams = open_streams(part, folder)
     try:
         stream = next(stream for stream in streams if stream.spec.name == name)
-        _check_labels_packable(stream)
         yield stream
     finally:
         for stream in streams:
             stream.manifest.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_labels_packable(stream: ServedStream) -> None:
-    """Raises ConfigError for boxes and points, which no pack holds yet."""
-    for name, label in stream.spec.labels.items():
-        if label.is_ragged:
-            raise ConfigError(
-                f"streams.{stream.spec.name}.labels.{name}: packs of labels of type {label.type} are not in this "
-                "version; serve the data as they are, or pack the stream without this label"
-            )
 
 
 def _select_family_config(config: Config, name: str) -> Config:
@@ -291,5 +293,5 @@ def build_packing_stream(stream: ServedStream, *, shuffled: bool, batch_rows: in
 
 def compute_pack_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
     """How many samples are decoded and written together: whole tasks, where one fits."""
-    rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.image.row_bytes
+    rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.sample_bytes
     return min(max(1, rows if rows < TASK_ROWS else rows // TASK_ROWS * TASK_ROWS), MAX_BATCH_ROWS)

@@ -6,7 +6,7 @@ They detect failures of a disk or of memory, and not deliberate changes.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -40,6 +40,14 @@ def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
 @lru_cache(maxsize=8)
 def _compute_word_weights(count: int) -> Words:
     return mix64(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
+
+
+def combine_checksums(parts: Sequence[Words]) -> Words:
+    """Returns a checksum of each row from those of its parts; that of the only part is the row's own."""
+    combined = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        combined = combined + mix64(part + np.uint64(number))  # mixed: the parts of two rows must not be exchangeable
+    return combined
 
 
 def compute_blob_checksums(blobs: Iterable[bytes | memoryview]) -> Words:

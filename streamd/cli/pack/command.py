@@ -21,36 +21,44 @@ _FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
 _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 
 
+StreamArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
+    ),
+]
+DestinationArgument = Annotated[
+    Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
+]
+FormatOption = Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="The format of the store.")]
+ShuffleOption = Annotated[
+    bool,
+    typer.Option(
+        "--shuffle",
+        help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
+    ),
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="SIZE",
+        help=("Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar."),
+    ),
+]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
+]
+
+
 def pack(
-    stream: Annotated[
-        str,
-        typer.Argument(
-            metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
-        ),
-    ],
-    destination: Annotated[
-        Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
-    ],
-    format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="The format of the store.")],
+    stream: StreamArgument,
+    destination: DestinationArgument,
+    format_: FormatOption,
     config: ConfigOption = DEFAULT_CONFIG,
-    shuffle: Annotated[
-        bool,
-        typer.Option(
-            "--shuffle",
-            help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
-        ),
-    ] = False,
-    shard_bytes: Annotated[
-        str | None,
-        typer.Option(
-            "--shard",
-            metavar="SIZE",
-            help=("Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar."),
-        ),
-    ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
-    ] = False,
+    shuffle: ShuffleOption = False,
+    shard_bytes: ShardOption = None,
+    restart: RestartOption = False,
     json: JsonOption = False,
 ) -> None:
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
@@ -62,7 +70,8 @@ def pack(
     tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each image
 
     Decoded images have the size that the stream gives them. In tar, encoded files keep their own size, and are resized
-    when the pack is served. Transform and normalize always apply later, when the pack is served.
+    when the pack is served. Several images a sample lie under their names, with boxes and points beside them. Transform
+    and normalize always apply later, when the pack is served.
     Samples that cannot be decoded are left out, and the command reports them; if bad_samples.policy is fail, the first
     such sample ends the command.
 
@@ -75,27 +84,31 @@ def pack(
       streamd pack train packed/train --format npy
       streamd pack train train.h5 --format hdf5 --shuffle
     """
+    packed = _run_pack(config, (stream, destination, format_, shuffle, restart, shard_bytes))
+    if json:
+        typer.echo(msgspec.json.encode(packed).decode())
+    else:
+        _print_result(packed, stream)
+
+
+def _run_pack(config: Path, given: tuple[str, Path, str, bool, bool, str | None]) -> PackResult:
+    """Packs a stream with the arguments of `pack`, and shows the progress."""
+    stream, destination, name, shuffle, restart, shard_bytes = given
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above
         from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
         from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
-    options = run.PackOptions(
-        stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
-    )
+    options = run.PackOptions(stream, destination, parse_format(name), shuffle, restart, parse_shard_size(shard_bytes))
     with create_progress_display() as shown, _redirect_warnings(shown.print_note):
         try:
-            packed = run.pack_stream(load_config(config), options, shown)
+            return run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
             shown.print_note(
                 "stopped; nothing has been put in place yet. Run the same command again to continue where it stopped"
             )
             raise
-    if json:
-        typer.echo(msgspec.json.encode(packed).decode())
-    else:
-        _print_result(packed, stream)
 
 
 def parse_format(text: str) -> PackFormat:

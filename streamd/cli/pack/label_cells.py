@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,18 +24,22 @@ def choose_weight_key(labels: Container[str]) -> str:
     return choose_unused_key(_WEIGHT_KEY, labels)
 
 
-def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
-    """Returns the names, labels and weights (if any) of the samples `ids`, by column.
+def collect_sample_cells(manifest: Manifest, ids: Ids, taken: Iterable[str] = ()) -> dict[str, CellValues]:
+    """Returns the names, labels and weights (if any) of the samples `ids`, by column; see `box_values` for boxes.
 
     Columns are (n,) or (n, k): integers as int64, other numbers as float32, texts as str; a class as its number or
-    text, as it is written in the data; tags as uint8, 1 where a sample has the class.
+    text, as it is written in the data; tags as uint8, 1 where a sample has the class. The columns of names and of
+    weights are called as neither a label nor any of `taken`.
     """
+    known = {*manifest.labels, *taken}
     labels = {
-        name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
+        name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids))
+        for name, spec in manifest.labels.items()
+        if not spec.is_ragged
     }
-    weights = {choose_weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
+    weights = {choose_weight_key(known): manifest.gather_weights(ids)} if manifest.has_weights else {}
     names = decode_names(manifest.display_names(ids.tolist()))
-    return {choose_name_key(labels): names, **labels, **weights}
+    return {choose_name_key(known): names, **labels, **weights}
 
 
 def decode_names(names: Sequence[bytes]) -> CellValues:
@@ -71,23 +75,40 @@ def compute_text_width(spec: LabelSpec) -> int:
     return max(spec.text_bytes, 1) if spec.type == "string" else 0
 
 
-def build_label_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
+def build_label_reading_settings(
+    spec: StreamSpec, name_pattern: str = "", taken: Iterable[str] = (), *, is_delivered: bool = False
+) -> dict[str, object]:
     """Returns the configuration keys that read labels and weights back, so that classes keep their numbers.
 
     `name_pattern` is the source of a label, with `{}` for its name; empty if the source is the label's own name.
+    `taken` is that of `collect_sample_cells`. `is_delivered`: boxes and points are in pixels of the delivered image.
     """
-    labels = {name: build_label_setting(label, name_pattern.format(name)) for name, label in spec.labels.items()}
-    key = choose_weight_key(spec.labels)
+    labels = {
+        name: build_label_setting(label, name_pattern.format(name), is_delivered=is_delivered)
+        for name, label in spec.labels.items()
+    }
+    key = choose_weight_key({*spec.labels, *taken})
     weights = {"weights": name_pattern.format(key) if name_pattern else key} if spec.weighted else {}
     return {"labels": labels, **weights}
 
 
-def build_label_setting(spec: LabelSpec, label_name: str) -> object:
+def build_label_setting(spec: LabelSpec, label_name: str, *, is_delivered: bool = False) -> object:
     """Returns the setting of one label, read from `label_name`; empty for its own name."""
     keys: dict[str, object] = {"from": label_name} if label_name else {}
+    if spec.is_ragged:
+        return {"type": spec.type, **keys, **_build_box_keys(spec, is_delivered=is_delivered)}
     if spec.type == "tags" or (spec.type == "category" and not _is_class_numbering_recoverable(spec)):
         keys["classes"] = list(spec.classes)
     return {"type": spec.type, **keys} if keys else spec.type
+
+
+def _build_box_keys(spec: LabelSpec, *, is_delivered: bool) -> dict[str, object]:
+    """Returns the keys of boxes or points, which a pack holds as xyxy and as x and y."""
+    keys: dict[str, object] = {"max": spec.rows}
+    keys |= {"of": spec.image} if spec.image else {}
+    keys |= {"unit": spec.unit} if spec.unit != "pixel" and not is_delivered else {}
+    keys |= {"min_visible": spec.min_visible} if spec.min_visible else {}
+    return keys | ({"classes": list(spec.classes)} if spec.classes else {})
 
 
 def _is_class_numbering_recoverable(spec: LabelSpec) -> bool:

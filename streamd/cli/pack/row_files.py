@@ -1,6 +1,7 @@
 """Images as plain rows in files: a header of fixed size, then a fixed number of rows, one after the other.
 
-Two formats write them so, and all labels at the end.
+Two formats write them so, and all labels at the end. Boxes and points as they are delivered are known only while rows
+are written, so they wait for the end as rows of temporary files.
 """
 
 from __future__ import annotations
@@ -8,19 +9,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streamd.cli.pack.checksums import compute_row_checksums
+from streamd.cli.pack.checksums import combine_checksums, compute_row_checksums
+from streamd.cli.pack.packed_rows import BoxRows, PackedRows, compute_box_bytes
 from streamd.cli.pack.writer import PackJob
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.limits import PACK_BATCH_BYTES
 
 _FILE_MODE: Final = 0o644
+_UNBOUNDED_ROWS: Final = 1 << 62  # rows in a temporary file
+RowBytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRows:
+    """Some rows of a pack: their numbers, their samples, and the boxes and points of these as they are delivered."""
+
+    rows: slice
+    ids: Ids
+    boxes: Mapping[str, BoxRows]
 
 
 @dataclass(slots=True)
@@ -28,13 +42,14 @@ class RowFiles:
     """The files `path(0)`, `path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
 
     Every row is written at its own offset, so a run that continues after row n overwrites rows that an interrupted run
-    may have written in part.
+    may have written in part. Where `is_shared`, other rows lie in the same file, and it is never cut off.
     """
 
     build_path: Callable[[int], Path]
     header_bytes: int
     row_bytes: int
     rows_per_file: int
+    is_shared: bool = False
     row_count: int = 0
     _descriptor: int = -1
     _file_number: int = -1
@@ -42,6 +57,8 @@ class RowFiles:
     def truncate_after_rows(self, rows: int) -> None:
         """Continues after this many rows, and removes everything after them."""
         self.row_count = rows
+        if self.is_shared:
+            return
         number, within = divmod(rows, self.rows_per_file)
         if within and self.build_path(number).exists():
             os.truncate(self.build_path(number), self.header_bytes + within * self.row_bytes)
@@ -90,39 +107,94 @@ class RowFiles:
         whole, rest = divmod(self.row_count, self.rows_per_file)
         return [self.rows_per_file] * whole + [rest] * bool(rest)
 
-    def read_rows(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yields all rows from the disk, a block (n, bytes of a row) at a time."""
-        together = max(1, PACK_BATCH_BYTES // self.row_bytes)
-        for number, count in enumerate(self.list_row_counts()):
+    def drop_from_page_cache(self) -> None:
+        """Drops all files from the page cache."""
+        for number in range(len(self.list_row_counts())):
             drop_from_page_cache(self.build_path(number))
+
+    def read_rows(self, start: int, stop: int) -> RowBytes:
+        """Returns the rows from `start` to `stop`, (n, bytes of a row)."""
+        rows = np.empty((stop - start, self.row_bytes), np.uint8)
+        while start < stop:
+            number, within = divmod(start, self.rows_per_file)
+            count = min(stop - start, self.rows_per_file - within)
             with self.build_path(number).open("rb", buffering=0) as file:
-                for first in range(0, count, together):
-                    rows = np.empty((min(together, count - first), self.row_bytes), np.uint8)
-                    _read_all_at(file.fileno(), rows, self.header_bytes + first * self.row_bytes)
-                    yield rows
+                part = rows[len(rows) - (stop - start) :][:count]
+                _read_all_at(file.fileno(), part, self.header_bytes + within * self.row_bytes)
+            start += count
+        return rows
 
 
 class RowFilesWriter:
-    """The part of PackWriter that formats of rows in files share."""
+    """The part of PackWriter that formats of rows in files share.
 
-    def __init__(self, job: PackJob, row_files: RowFiles) -> None:
-        self._job, self._row_files = job, row_files
+    `image_files` has the files of each image, and `_box_files` the temporary ones of each label of boxes or points.
+    """
+
+    def __init__(self, job: PackJob, image_files: Mapping[str, RowFiles]) -> None:
+        self._job, self._image_files = job, image_files
+        self._box_files = {
+            name: RowFiles(partial(_build_box_path, job, number), 0, row_bytes, _UNBOUNDED_ROWS)
+            for number, (name, row_bytes) in enumerate(compute_box_bytes(job.stream.spec).items())
+        }
+
+    @property
+    def _all_files(self) -> list[RowFiles]:
+        return [*self._image_files.values(), *self._box_files.values()]
+
+    @property
+    def _row_count(self) -> int:
+        return self._all_files[0].row_count
 
     def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
         del position
-        self._row_files.truncate_after_rows(rows)
+        for files in self._all_files:
+            files.truncate_after_rows(rows)
 
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
-        del ids
-        self._row_files.append_rows(images)
-        return compute_row_checksums(images)
+    def append_rows(self, rows: PackedRows) -> Words:
+        for files, array in zip(self._all_files, rows.iterate_arrays(), strict=True):
+            files.append_rows(array)
+        return rows.compute_checksums()
 
     def sync_to_disk(self) -> dict[str, int]:
-        self._row_files.sync_to_disk()
+        for files in self._all_files:
+            files.sync_to_disk()
         return {}
 
+    def read_row_checksums(self) -> Iterator[Words]:
+        """Yields the checksums of all rows, read back from the disk, a block at a time."""
+        for files in self._all_files:
+            files.drop_from_page_cache()
+        together = max(1, PACK_BATCH_BYTES // sum(files.row_bytes for files in self._all_files))
+        for start in range(0, self._row_count, together):
+            stop = min(start + together, self._row_count)
+            yield combine_checksums([compute_row_checksums(files.read_rows(start, stop)) for files in self._all_files])
+
+    def iterate_kept_rows(self, bad_ids: Ids) -> Iterator[KeptRows]:
+        """Yields the pack's samples in order, with their boxes and points as delivered, a block at a time."""
+        spec, first = self._job.stream.spec, 0
+        for ids in self._job.iterate_kept_ids(bad_ids):
+            rows = slice(first, first + ids.size)
+            boxes = {
+                name: files.read_rows(rows.start, rows.stop).view(np.float32).reshape(-1, *spec.labels[name].shape)
+                for name, files in self._box_files.items()
+            }
+            yield KeptRows(rows, ids, boxes)
+            first = rows.stop
+
+    def _estimate_box_bytes(self) -> int:
+        """Returns the bytes that boxes and points take: once in temporary files, and once in the pack."""
+        return 2 * self._job.stream.spec.samples * sum(files.row_bytes for files in self._box_files.values())
+
     def close(self) -> None:
-        self._row_files.close()
+        for files in self._all_files:
+            files.close()
+
+
+def _build_box_path(job: PackJob, label: int, number: int) -> Path:
+    """Returns the path of the only temporary file of a label; for other numbers, one at which no file is."""
+    name = f"{job.scratch_path.name}-boxes-{label}" + (f"-{number}" if number else "")
+    return job.scratch_path.with_name(name)
 
 
 def drop_from_page_cache(path: Path) -> None:
@@ -140,7 +212,7 @@ def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:
         memory, offset = memory[written:], offset + written
 
 
-def _read_all_at(descriptor: int, rows: npt.NDArray[np.uint8], offset: int) -> None:
+def _read_all_at(descriptor: int, rows: RowBytes, offset: int) -> None:
     """Fills `rows` from a file; rows that the file lacks stay zero, which their checksums will show."""
     memory = memoryview(rows.reshape(-1).data)
     while memory:

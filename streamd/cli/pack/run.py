@@ -39,7 +39,7 @@ from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_err
 from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
-from streamd.core.spec import ONLY_IMAGE, PixelId, compute_identity
+from streamd.core.spec import ONLY_IMAGE, PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
@@ -49,7 +49,6 @@ PackFormat = Literal["npy", "tar", "hdf5", "lmdb"]
 _SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
 PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 # A pack that was begun in another layout cannot be continued: rows of an lmdb once had no names.
-_UNPACKED_MODES: Final = frozenset({"RGBA", "index", "raw"})
 _LAYOUT_VERSIONS: Final = {"lmdb": " 2"}
 
 
@@ -95,23 +94,22 @@ def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) 
 
 
 def _check_not_random(config: Config, options: PackOptions) -> None:
-    """Raises ConfigError for random crops: a pack would fix one crop of each sample. Refuses several images."""
+    """Raises ConfigError for random crops that a pack would fix: one crop of each sample."""
     stream = config.streams.get(options.stream)
-    if stream is not None and (len(stream.all_images) > 1 or stream.all_images.keys() != {ONLY_IMAGE}):
-        raise ConfigError(
-            f"streams.{options.stream}.images: a pack of several images a sample is not in this version; pack a stream "
-            "of its own with image"
-        )
-    if stream is not None and stream.image.mode in _UNPACKED_MODES:
-        raise ConfigError(
-            f"streams.{options.stream}.image.mode: a pack of mode {stream.image.mode} is not in this version"
-        )
-    if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
-        raise ConfigError(
-            f"streams.{options.stream}.image.resize: random_crop takes a different part in every epoch, but a pack of "
-            "decoded images has one: use --format tar, which keeps the files, or pack a stream of its own with "
-            "resize: crop"
-        )
+    if stream is None:
+        return
+    for name, image in stream.all_images.items():
+        key = f"streams.{options.stream}.{'image' if stream.images is None else f'images.{name}'}"
+        if image.views is not None:
+            raise ConfigError(
+                f"{key}.views: a pack of views is not in this version; pack a stream of its own without views"
+            )
+        if image.resize == "random_crop" and not (options.format == "tar" and stream.source.is_encoded):
+            keeping = "use --format tar, which keeps the files, or " if stream.source.is_encoded else ""
+            raise ConfigError(
+                f"{key}.resize: random_crop takes a different part in every epoch, but a pack of decoded images has "
+                f"one: {keeping}pack a stream of its own with resize: crop"
+            )
 
 
 def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
@@ -137,6 +135,16 @@ def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) ->
             from streamd.cli.pack.write_lmdb import LmdbWriter  # noqa: PLC0415 - as above
 
             return LmdbWriter(job)
+
+
+def describe_packed_rows(spec: StreamSpec) -> list[str]:
+    """Returns the settings that determine the rows of a pack, as texts for a digest: of images, boxes and points."""
+    if spec.images.keys() == {ONLY_IMAGE}:
+        images = [spec.image.describe_pixels()]  # as always, so that unfinished packs of older versions can be resumed
+    else:
+        images = [f"{name} {image.describe_pixels()}" for name, image in spec.images.items()]
+    ragged = [label for label in spec.labels.values() if label.is_ragged]
+    return images + [f"{each.name} {each.type} {each.rows} {each.image} {each.min_visible!r}" for each in ragged]
 
 
 class _PackRun:
@@ -175,7 +183,7 @@ class _PackRun:
             pack_identity = self._compute_pack_identity(await batches.wait_for_pixel_id())
             account = self._resume_or_start(earlier_journal, pack_identity)
             check_free_space(self._workdir, self._writer.estimate_bytes())
-            packing = Phase("packing", "packed", "sample", self._stream.spec.image.row_bytes)
+            packing = Phase("packing", "packed", "sample", self._stream.spec.sample_bytes)
             self._progress.start_phase(packing, self._stream.spec.samples, account.done_samples)
             began_s = time.monotonic()
             with account.save_when_interrupted(), ThreadPoolExecutor(1, "writer") as thread:
@@ -190,7 +198,7 @@ class _PackRun:
         while (batch := await decoder.wait_for_next_batch()) is not None:
             await loop.run_in_executor(thread, journaled_pack.write_batch, batch)
             decoder.release_batch(batch)
-            self._progress.advance(batch.ids.size + len(batch.bad_rows))
+            self._progress.advance(batch.done_samples)
         await loop.run_in_executor(thread, journaled_pack.save_progress)
 
     def _compute_pack_identity(self, pixel_id: PixelId) -> str:
@@ -198,9 +206,8 @@ class _PackRun:
         spec = self._stream.spec
         layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
         how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
-        return compute_identity(
-            "streamd pack 1", *how, spec.content_id, pixel_id, spec.image.describe_pixels(), spec.bad_policy
-        )
+        rows = describe_packed_rows(spec)
+        return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, *rows, spec.bad_policy)
 
     def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
         """Continues an interrupted run or begins a new pack. Raises PackError if data or settings have changed."""
@@ -221,7 +228,7 @@ class _PackRun:
 
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
-        reading_back = Phase("reading back", "read back", "sample", self._stream.spec.image.row_bytes)
+        reading_back = Phase("reading back", "read back", "sample", self._stream.spec.sample_bytes)
         self._progress.start_phase(reading_back, journaled_pack.checksum.rows)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):

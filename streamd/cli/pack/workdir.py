@@ -251,11 +251,11 @@ class JournaledPack:
 
     def write_batch(self, batch: DecodedBatch) -> None:
         """Writes a batch, and saves the progress if enough bytes or seconds have passed since the last time."""
-        if batch.ids.size:
-            self.checksum = self.checksum.with_added_rows(self._writer.append_rows(batch.ids, batch.images))
+        if batch.rows.ids.size:
+            self.checksum = self.checksum.with_added_rows(self._writer.append_rows(batch.rows))
         self.left_out += [LeftOutSample(each.sample_id, each.file, each.reason) for each in batch.bad_rows]
-        self.done_samples += batch.ids.size + len(batch.bad_rows)
-        self._unsynced_bytes += batch.images.nbytes
+        self.done_samples += batch.done_samples
+        self._unsynced_bytes += batch.rows.nbytes
         if self._unsynced_bytes >= PACK_SYNC_BYTES or time.monotonic() >= self._last_saved_s + PACK_SYNC_S:
             self.save_progress()
 

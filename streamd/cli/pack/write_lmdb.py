@@ -1,7 +1,9 @@
 """`lmdb`: a folder in the layout of ml-pyxis, one value a sample: its image as X, its labels by their names.
 
-Labels are as `label_cells` has them, numbers as (1,) or (k,), since that is what ml-pyxis' own scripts write; texts
-have the width of the longest, so that all values of a pack are laid out alike. Names are bytes, in UTF-8.
+Several images a sample lie under their own names. Boxes are (max, 5) and points (max, 3), in pixels of the delivered
+image, as in `box_values`. Other labels are as `label_cells` has them, numbers as (1,) or (k,), since that is what
+ml-pyxis' own scripts write; texts have the width of the longest, so that all values of a pack are laid out alike. Names
+are bytes, in UTF-8.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from streamd.cli.pack.box_values import build_fixed_boxes
 from streamd.cli.pack.checksums import compute_blob_checksums
-from streamd.cli.pack.config_snippet import build_decoded_pack_settings
+from streamd.cli.pack.config_snippet import build_decoded_pack_settings, is_only_image
 from streamd.cli.pack.label_cells import (
     CellValues,
     choose_weight_key,
@@ -25,10 +28,11 @@ from streamd.cli.pack.label_cells import (
     decode_names,
     encode_names,
 )
+from streamd.cli.pack.packed_rows import PackedRows, compute_box_bytes
 from streamd.cli.pack.row_files import drop_from_page_cache
 from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
 from streamd.core.permutation import Ids, Words
-from streamd.dataset.arrays.store import Pixels
+from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
 from streamd.dataset.manifest.packed_names import choose_name_key
 from streamd.errors import ConfigError, MissingExtraError
@@ -41,6 +45,7 @@ except ModuleNotFoundError as error:
 
 _PAGE_BYTES: Final = 4096  # a large value takes whole pages, with a header
 _EXTRA_SAMPLE_BYTES: Final = 256  # of a value: keys, types and shapes of its arrays
+_EXTRA_ARRAY_BYTES: Final = 64  # of a value: name, type and shape of one image
 _TRANSACTION_BYTES: Final = 32 * MIB  # of a transaction, which lies in memory until it ends; one is made meanwhile
 _PAGE_HEADER_BYTES: Final = 64  # and what the tree above has of it
 _NAMES_AT_ONCE: Final = 1 << 14
@@ -55,13 +60,16 @@ class LmdbWriter:
     def __init__(self, job: PackJob) -> None:
         self._job = job
         spec = job.stream.spec
-        if PACK_IMAGE in spec.labels:
+        self._image_keys = {ONLY_IMAGE: PACK_IMAGE} if is_only_image(spec) else {name: name for name in spec.images}
+        if is_only_image(spec) and PACK_IMAGE in spec.labels:
             raise ConfigError(
                 f"streams.{spec.name}.labels.{PACK_IMAGE}: an LMDB uses this name for its images; rename the label"
             )
-        weights = {choose_weight_key(spec.labels): 0} if spec.weighted else {}
-        self._text_widths = {**{name: compute_text_width(label) for name, label in spec.labels.items()}, **weights}
-        self._name_key, self._name_bytes = choose_name_key(spec.labels), _find_longest_name_bytes(job)
+        taken = {*spec.labels, *self._image_keys.values()}
+        weights = {choose_weight_key(taken): 0} if spec.weighted else {}
+        labels = {name: compute_text_width(label) for name, label in spec.labels.items() if not label.is_ragged}
+        self._text_widths = {**labels, **weights}
+        self._name_key, self._name_bytes = choose_name_key(taken), _find_longest_name_bytes(job)
         self._row_count = 0
         self._pending_blobs: list[bytes] = []
         self._commit_thread = ThreadPoolExecutor(1, "commit")
@@ -85,13 +93,15 @@ class LmdbWriter:
             while there:
                 there = cursor.delete()
 
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
-        values = collect_sample_cells(self._job.stream.manifest, ids)
-        labels = {name: self._build_label_entries(name, values[name]) for name in self._text_widths}
-        labels[self._name_key] = encode_names(values[self._name_key]).astype(f"S{self._name_bytes}")[:, None]
+    def append_rows(self, rows: PackedRows) -> Words:
+        manifest = self._job.stream.manifest
+        values = collect_sample_cells(manifest, rows.ids, self._image_keys.values())
+        arrays: dict[str, CellValues] = {self._image_keys[name]: images for name, images in rows.images.items()}
+        arrays |= {name: self._build_label_entries(name, values[name]) for name in self._text_widths}
+        arrays |= {name: build_fixed_boxes(manifest.labels[name], boxes) for name, boxes in rows.boxes.items()}
+        arrays[self._name_key] = encode_names(values[self._name_key]).astype(f"S{self._name_bytes}")[:, None]
         blobs = [
-            encode_sample({PACK_IMAGE: image, **{name: entries[row] for name, entries in labels.items()}})
-            for row, image in enumerate(images)
+            encode_sample({name: entries[row] for name, entries in arrays.items()}) for row in range(rows.ids.size)
         ]
         self._pending_blobs += blobs
         if sum(map(len, self._pending_blobs)) >= _TRANSACTION_BYTES:
@@ -167,13 +177,16 @@ class LmdbWriter:
 
     def estimate_bytes(self) -> int:
         spec = self._job.stream.spec
-        labels = sum(4 * self._text_widths[name] + 8 * max(label.width, 1) for name, label in spec.labels.items())
-        pages = _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels + self._name_bytes)
+        labels = 4 * sum(self._text_widths.values()) + 8 * sum(max(label.width, 1) for label in spec.labels.values())
+        arrays = spec.sample_bytes + sum(compute_box_bytes(spec).values()) + len(self._image_keys) * _EXTRA_ARRAY_BYTES
+        pages = _estimate_pages(arrays + _EXTRA_SAMPLE_BYTES + labels + self._name_bytes)
         return spec.samples * pages * _PAGE_BYTES + _SPARE_BYTES
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        source = {"kind": "lmdb", "path": str(pack_path), "images": PACK_IMAGE}
-        return build_decoded_pack_settings(source, self._job.stream.spec)
+        spec, source = self._job.stream.spec, {"kind": "lmdb", "path": str(pack_path)}
+        if is_only_image(spec):
+            return build_decoded_pack_settings({**source, "images": PACK_IMAGE}, spec)
+        return build_decoded_pack_settings(source, spec, places=self._image_keys, taken=self._image_keys.values())
 
     def close(self) -> None:
         self._commit_thread.shutdown()

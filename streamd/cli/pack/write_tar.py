@@ -1,10 +1,12 @@
 """`tar`: a folder of WebDataset shards, 000000.tar and so on.
 
-    000000012.jpg    the encoded image, byte for byte as it was; a PNG for a row of an array
-    000000012.cls    the number of its class, if the stream has exactly one category
-    000000012.json   {"name": ..., LABEL: ..., "weight": ...}, as in `label_cells`; tags as a list of classes
+    000000012.jpg       the encoded image, byte for byte as it was; a PNG for a row of an array
+    000000012.mask.png  each of several images, by name; the numbers of mode raw in arrays become .npy
+    000000012.cls       the number of its class, if the stream has exactly one category
+    000000012.json      {"name": ..., LABEL: ..., "weight": ...}, as in `label_cells`; tags as a list of classes
 
-Like the images of all formats, each has been decoded before, so the pack has none that a trainer cannot read.
+Like the images of all formats, each has been decoded before, so the pack has none that a trainer cannot read. Boxes and
+points in the .json are those of the data where files are kept as they are, else those of the delivered images.
 """
 
 from __future__ import annotations
@@ -14,35 +16,36 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-import cv2
 import msgspec
 import numpy as np
 
+from streamd.cli.pack.box_values import BoxLists, list_delivered_boxes, list_stored_boxes
 from streamd.cli.pack.checksums import compute_blob_checksums
-from streamd.cli.pack.config_snippet import build_encoded_image_settings
+from streamd.cli.pack.config_snippet import build_encoded_image_settings, is_only_image
 from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
+from streamd.cli.pack.packed_rows import BoxRows, PackedRows
 from streamd.cli.pack.row_files import drop_from_page_cache, write_all_at
+from streamd.cli.pack.tar_members import (
+    END_BLOCKS,
+    choose_format_suffix,
+    choose_image_suffixes,
+    encode_image,
+    encode_sample,
+    iterate_shard_samples,
+)
 from streamd.cli.pack.writer import PackJob
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
-from streamd.decode.sniff import detect_format
 from streamd.errors import PackError
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
 
-_BLOCK_BYTES: Final = tarfile.BLOCKSIZE
-_END_BLOCKS: Final = bytes(2 * _BLOCK_BYTES)
-_FORMAT_SUFFIXES: Final = {
-    "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "PPM": "ppm",
-    "AVIF": "avif",
-}  # fmt: skip
-_EXTRA_SAMPLE_BYTES: Final = 6 * _BLOCK_BYTES  # for three headers, two small members, and the padding of the image
+_EXTRA_IMAGE_BYTES: Final = 2 * tarfile.BLOCKSIZE  # for the header of an image, and the padding behind it
+_EXTRA_SAMPLE_BYTES: Final = 4 * tarfile.BLOCKSIZE  # for the two small members
+_BOX_TEXT_BYTES: Final = 64  # of a box or a point in a .json
 _FILE_MODE: Final = 0o644
-_KEY_DIGITS: Final = 9
-_SIZE_FIELD: Final = slice(124, 135)
-_CHECKSUM_FIELD: Final = slice(148, 156)
 
 
 class TarWriter:
@@ -50,10 +53,13 @@ class TarWriter:
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
         self._job, self._shard_bytes = job, shard_bytes
-        stream = job.stream
-        self._reader = StreamReader.open(stream.spec, stream.manifest_path)
-        categories = [name for name, label in stream.spec.labels.items() if label.type == "category"]
+        stream, spec = job.stream, job.stream.spec
+        self._reader = StreamReader.open(spec, stream.manifest_path)
+        categories = [name for name, label in spec.labels.items() if label.type == "category"]
         self._class_label = categories[0] if len(categories) == 1 else None
+        self._suffixes = (
+            None if is_only_image(spec) and spec.image.mode != "raw" else choose_image_suffixes(spec, stream.manifest)
+        )
         self._png_threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "png")
         self._shard_number = self._shard_offset = self._row_count = 0
         self._descriptor = -1
@@ -76,53 +82,63 @@ class TarWriter:
             self._build_shard_path(self._shard_number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE
         )
 
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
+    def append_rows(self, rows: PackedRows) -> Words:
         return compute_blob_checksums(
-            map(self._write_sample, self._iterate_encoded_images(ids, images), self._iterate_label_members(ids))
+            map(self._write_sample, self._iterate_image_members(rows), self._iterate_label_members(rows))
         )
 
-    def _write_sample(self, blob: bytes, members: Mapping[str, bytes]) -> bytes:
+    def _write_sample(self, images: Mapping[str, bytes], labels: Mapping[str, bytes]) -> bytes:
         """Writes a sample and returns its bytes."""
         if self._shard_offset >= self._shard_bytes:
             self._finish_shard()
-        record = self._encode_sample({_FORMAT_SUFFIXES[detect_format(blob)]: blob, **members})
+        record = encode_sample(self._row_count, {**images, **labels})
         write_all_at(self._descriptor, record, self._shard_offset)
         self._shard_offset += len(record)
         self._row_count += 1
         return record
 
-    def _encode_sample(self, members: Mapping[str, bytes]) -> bytes:
-        """Returns the members of one sample as they are stored in a shard."""
-        key = b"%0*d" % (_KEY_DIGITS, self._row_count)
-        parts = (
-            (_encode_tar_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
+    def _iterate_image_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
+        """Yields the encoded images of each sample, by suffix."""
+        blobs = (
+            self._png_threads.map(self._encode_images, zip(*rows.images.values(), strict=True))
+            if self._reader.manifest.arrays
+            else map(self._read_encoded_images, rows.ids.tolist())
         )
-        return b"".join(header + data + bytes(-len(data) % _BLOCK_BYTES) for header, data in parts)
+        for several in blobs:
+            if self._suffixes is None:
+                yield {choose_format_suffix(several[0]): several[0]}
+            else:
+                yield dict(zip(self._suffixes.values(), several, strict=True))
 
-    def _iterate_encoded_images(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
-        if self._reader.manifest.arrays:
-            return self._png_threads.map(_encode_png, images)
-        return map(self._read_encoded_image, ids.tolist())
+    def _encode_images(self, images: Sequence[Pixels]) -> tuple[bytes, ...]:
+        specs = self._job.stream.spec.images.values()
+        return tuple(encode_image(image, spec) for image, spec in zip(images, specs, strict=True))
 
-    def _read_encoded_image(self, sample_id: int) -> bytes:
+    def _read_encoded_images(self, sample_id: int) -> tuple[bytes, ...]:
+        """Reads the files of a sample, in the order of the stream's images."""
         found = self._reader.read_sample(sample_id)
-        if isinstance(found, bytes):
-            return found
-        name = self._job.stream.format_file_name(sample_id)
-        why = found.reason if isinstance(found, UnfilledRow) else "it has several images"
-        raise PackError(f"{name} was decoded, but cannot be read again: {why}")
+        if isinstance(found, UnfilledRow):
+            name = self._job.stream.format_file_name(sample_id)
+            raise PackError(f"{name} was decoded, but cannot be read again: {found.reason}")
+        return (found,) if isinstance(found, bytes) else found
 
-    def _iterate_label_members(self, ids: Ids) -> Iterator[dict[str, bytes]]:
+    def _iterate_label_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
         """Yields the small members of each sample, by suffix."""
-        manifest = self._reader.manifest
-        columns = {
+        manifest, ids = self._reader.manifest, rows.ids
+        columns: dict[str, Sequence[Any]] = {
             name: self._convert_to_json_values(name, values)
             for name, values in collect_sample_cells(manifest, ids).items()
         }
+        columns |= {name: self._list_boxes(name, ids, boxes) for name, boxes in rows.boxes.items()}
         numbers = None if self._class_label is None else manifest.gather_label(self._class_label, ids).tolist()
         for row in range(ids.size):
             known = {} if numbers is None else {"cls": b"%d" % numbers[row]}
             yield {**known, "json": msgspec.json.encode({name: column[row] for name, column in columns.items()})}
+
+    def _list_boxes(self, name: str, ids: Ids, delivered: BoxRows) -> BoxLists:
+        if self._reader.manifest.arrays is None:
+            return list_stored_boxes(self._reader.manifest, name, ids)
+        return list_delivered_boxes(self._reader.manifest, name, ids, delivered)
 
     def _convert_to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
         label = self._job.stream.spec.labels.get(name)
@@ -131,7 +147,7 @@ class TarWriter:
         return [[label.classes[tag] for tag in np.flatnonzero(row)] for row in values]
 
     def _finish_shard(self) -> None:
-        write_all_at(self._descriptor, _END_BLOCKS, self._shard_offset)
+        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
         self.sync_to_disk()
         os.close(self._descriptor)
         self._shard_number, self._shard_offset = self._shard_number + 1, 0
@@ -143,26 +159,28 @@ class TarWriter:
 
     def finish_pack(self, bad_ids: Ids) -> None:
         del bad_ids
-        write_all_at(self._descriptor, _END_BLOCKS, self._shard_offset)
+        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
         for shard in range(self._shard_number + 1):
             drop_from_page_cache(self._build_shard_path(shard))
             with self._build_shard_path(shard).open("rb") as file:
-                yield compute_blob_checksums(_iterate_shard_samples(file))
+                yield compute_blob_checksums(iterate_shard_samples(file))
 
     def estimate_bytes(self) -> int:
-        spec = self._job.stream.spec
-        held = int(self._reader.manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
-        return held + spec.samples * _EXTRA_SAMPLE_BYTES
+        spec, manifest = self._job.stream.spec, self._reader.manifest
+        held = int(manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
+        boxes = sum(len(manifest.ragged_column(name).numbers) for name, label in spec.labels.items() if label.is_ragged)
+        extra = len(spec.images) * _EXTRA_IMAGE_BYTES + _EXTRA_SAMPLE_BYTES
+        return held + spec.samples * extra + boxes * _BOX_TEXT_BYTES
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec = self._job.stream.spec
+        spec, is_delivered = self._job.stream.spec, self._reader.manifest.arrays is not None
         return {
             "source": {"kind": "tar", "path": str(pack_path)},
-            **build_label_reading_settings(spec, "json:{}"),
-            "image": build_encoded_image_settings(spec.image),
+            **build_label_reading_settings(spec, "json:{}", is_delivered=is_delivered),
+            **build_encoded_image_settings(spec, self._suffixes, is_delivered=is_delivered),
         }
 
     def close(self) -> None:
@@ -171,49 +189,3 @@ class TarWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _build_header_template() -> bytes:
-    """Builds a header without name, size and checksum."""
-    member = tarfile.TarInfo()
-    member.mode = _FILE_MODE
-    header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
-    header[_SIZE_FIELD], header[_CHECKSUM_FIELD] = bytes(11), bytes(8)
-    return bytes(header)
-
-
-_HEADER_TEMPLATE: Final = _build_header_template()
-_HEADER_TEMPLATE_SUM: Final = sum(_HEADER_TEMPLATE) + 8 * ord(" ")  # the checksum counts as blanks
-
-
-def _encode_tar_header(name: bytes, size: int) -> bytes:
-    """Returns the header that the library would make in ten times as long."""
-    digits = b"%011o" % size
-    header = bytearray(_HEADER_TEMPLATE)
-    header[: len(name)] = name
-    header[_SIZE_FIELD] = digits
-    header[_CHECKSUM_FIELD] = b"%06o\0 " % (_HEADER_TEMPLATE_SUM + sum(name) + sum(digits))
-    return bytes(header)
-
-
-def _encode_png(image: Pixels) -> bytes:
-    """Encodes an image with little compression, which is fast."""
-    shown = image[:, :, ::-1] if image.shape[2] > 1 else image  # the library wants blue first
-    done, data = cv2.imencode(".png", shown, [cv2.IMWRITE_PNG_COMPRESSION, 1])
-    if not done:
-        raise PackError(f"an image of {image.shape[1]}x{image.shape[0]} cannot be written as a PNG; use --format npy")
-    return data.tobytes()
-
-
-def _iterate_shard_samples(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the members of each sample as they are stored in a shard."""
-    key, parts = b"", list[bytes]()
-    while (header := file.read(_BLOCK_BYTES)).strip(b"\0"):
-        size = int(header[_SIZE_FIELD] or b"0", 8)
-        if header[:_KEY_DIGITS] != key and parts:
-            yield b"".join(parts)
-            parts = []
-        key = header[:_KEY_DIGITS]
-        parts += [header, file.read(size + -size % _BLOCK_BYTES)]
-    if parts:
-        yield b"".join(parts)

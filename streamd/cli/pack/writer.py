@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.core.permutation import Ids, Words
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.arrays.store import Pixels
 from streamd.errors import PackError
 
 _BLOCK_BATCHES: Final = 64  # batches whose ids are planned at a time
@@ -22,7 +22,7 @@ _BLOCK_BATCHES: Final = 64  # batches whose ids are planned at a time
 class PackJob:
     """The stream to pack, whose batches are in the order of the pack, and the folder or file to write.
 
-    `scratch_path` is a path for a temporary file.
+    `scratch_path` is a path for a temporary file; others may begin with its name. They last until the pack is in place.
     """
 
     stream: ServedStream
@@ -31,7 +31,8 @@ class PackJob:
 
     @property
     def row_bytes(self) -> int:
-        return self.stream.spec.image.row_bytes
+        """The bytes of all images of a sample."""
+        return self.stream.spec.sample_bytes
 
     def iterate_kept_ids(self, bad_ids: Ids) -> Iterator[Ids]:
         """Yields the sample ids of the pack's rows in order, a block at a time."""
@@ -53,7 +54,7 @@ class PackWriter(Protocol):
         `position` is the value that `sync_to_disk` returned for these rows.
         """
 
-    def append_rows(self, ids: Ids, images: Pixels) -> Words:
+    def append_rows(self, rows: PackedRows) -> Words:
         """Writes more rows, and returns a checksum of each, (n,) uint64."""
 
     def sync_to_disk(self) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""`streamd show`: a `contact_sheet` of a batch."""
+"""`streamd show`: a `contact_sheet` of a batch, whose places are in `sheet_grid`."""

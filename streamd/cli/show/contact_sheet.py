@@ -1,48 +1,41 @@
-"""Draws a contact sheet: the images of a batch side by side, each with its labels and its file below it.
-
-All text is in the one font that comes with Pillow, so that it looks the same on every host. That font has little more
-than ASCII: `Zoë` is written as Zoe, and a character without a similar letter as an escape, such as `\\u732b`.
-"""
+"""Draws a contact sheet: the samples of a batch side by side, each with its labels and its file below its pictures."""
 
 from __future__ import annotations
 
-import math
-import unicodedata
-from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
 
 from streamd.client import Batch
 from streamd.core.captions import Caption, build_captions, format_batch_heading
-from streamd.core.shown_pixels import build_shown_pixels
-from streamd.decode.pil_image import build_pil_image
+from streamd.core.class_colours import Colour
+from streamd.core.shown_pictures import BatchPictures, ShownClass
 from streamd.errors import MissingExtraError
 
 try:
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 except ImportError as error:
     raise MissingExtraError("Pillow", "serve", "streamd show") from error
 
-Colour = tuple[int, int, int]
+from streamd.cli.show.sheet_grid import (
+    FRAME_WIDTH,
+    GAP,
+    LINE_SPACING,
+    MARGIN,
+    SHEET_WIDTH,
+    SMALL_PRINT_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    SheetGrid,
+    choose_reduced_side,
+    compute_shown_size,
+)
+from streamd.decode.drawn_picture import draw_shown_picture
+from streamd.decode.drawn_text import draw_text, measure_width, shorten_text
 
-# In pixels, except for the line spacing.
-_SHEET_WIDTH: Final = 1400  # fits most screens
-_ENLARGE_UP_TO: Final = 160  # smaller images are enlarged up to this
-_REDUCE_TO: Final = 240  # larger ones are reduced to this
-_MIN_CELL_WIDTH: Final = 154  # a file's name needs room
-_MARGIN: Final = 24
-_GAP: Final = 16
-_FRAME_WIDTH: Final = 3
-_TITLE_SIZE: Final = 20  # sizes of letters
-_TEXT_SIZE: Final = 14
-_SMALL_PRINT_SIZE: Final = 12
-_LINE_SPACING: Final = 1.45  # from one line to the next, in sizes of letters
+# In pixels.
 _HATCH_SPACING: Final = 9  # between two lines of the hatching
+_SWATCH_SIDE: Final = 11  # of a colour in the legend
+_SWATCH_GAP: Final = 6  # between a colour and its class
 
 _PAPER: Final = (255, 255, 255)
 _INK: Final = (34, 40, 49)
@@ -54,87 +47,34 @@ _MARK_COLOURS: Final = {"masked": _RED, "substituted": _ORANGE, "no sample": _GR
 _MARK_WORDS: Final = {"no sample": "without a sample", "weight 0": "of weight 0"}
 _NOTE_LINES: Final = 2  # lines below the rows of a batch that has bad ones
 
-_SPELLINGS: Final = {
-    **dict(zip("øØłŁđĐ\u2013\u2014\u2212\u00d7", "oOlLdD---x", strict=True)),  # two dashes, minus, times
-    "ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE",
-}  # fmt: skip
-_NO_CHARACTER: Final = "\uffff"  # shows what the font shows for what it lacks
-
-
-@dataclass(frozen=True, slots=True)
-class SheetGrid:
-    """The layout of the cells.
-
-    `picture_size` is (height, width) of an image as shown; below it are `label_lines` and `note_lines` lines of text.
-    """
-
-    cells: int
-    columns: int
-    picture_size: tuple[int, int]
-    label_lines: int
-    note_lines: int
-    top: int
-
-    @staticmethod
-    def compute_grid_layout(
-        cells: int, image_size: tuple[int, int], label_lines: int, note_lines: int, top: int
-    ) -> SheetGrid:
-        """Lays cells out in full rows as wide as a screen, or wider if the sheet would be higher than wide."""
-        one = SheetGrid(cells, 1, compute_shown_size(*image_size), label_lines, note_lines, top)
-        across, down = one.cell_width + _GAP, one.cell_height + _GAP
-        most = max(1, (_SHEET_WIDTH - 2 * _MARGIN + _GAP) // across, math.isqrt(cells * down // across))
-        return replace(one, columns=math.ceil(cells / math.ceil(cells / most)))
-
-    @property
-    def cell_width(self) -> int:
-        return max(self.picture_size[1], _MIN_CELL_WIDTH)
-
-    @property
-    def cell_height(self) -> int:
-        below = self.label_lines * _TEXT_SIZE + (1 + self.note_lines) * _SMALL_PRINT_SIZE
-        return self.picture_size[0] + _FRAME_WIDTH + 4 + round(below * _LINE_SPACING)
-
-    @property
-    def sheet_size(self) -> tuple[int, int]:
-        """(width, height) of the sheet."""
-        rows = math.ceil(self.cells / self.columns)
-        across = 2 * _MARGIN + self.columns * (self.cell_width + _GAP) - _GAP
-        return across, self.top + rows * (self.cell_height + _GAP) - _GAP + _MARGIN
-
-    def locate_cell(self, cell: int) -> tuple[int, int]:
-        """Returns (x, y) of the upper left corner of a cell."""
-        row, column = divmod(cell, self.columns)
-        return _MARGIN + column * (self.cell_width + _GAP), self.top + row * (self.cell_height + _GAP)
-
-
-def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
-    """Returns (height, width) of an image on the sheet: a small one enlarged by a whole factor, a large one reduced."""
-    longer = max(height, wide)
-    if longer <= _REDUCE_TO:
-        factor = max(1, _ENLARGE_UP_TO // longer)
-        return height * factor, wide * factor
-    return max(1, round(height * _REDUCE_TO / longer)), max(1, round(wide * _REDUCE_TO / longer))
-
 
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
     """Draws the first `rows` rows of a batch as one RGB picture; `files` has the file names by sample id."""
     captions = build_captions(batch, rows)
-    head = [format_batch_heading(batch), *_format_heading_remarks(batch, captions)]
-    top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
-    label_lines = max(len(caption.labels) for caption in captions)
-    grid = SheetGrid.compute_grid_layout(
-        len(captions), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
-    )
-    across, high = grid.sheet_size
-    across = max(across, *(round(2 * _MARGIN + measure_width(line, _TITLE_SIZE)) for line in head))
-    sheet = Image.new("RGB", (across, high), _PAPER)
+    pictures = BatchPictures(batch, len(captions))
+    head = [format_batch_heading(batch), *_format_heading_remarks(batch, captions), *pictures.notes]
+    grid = _lay_out_cells(pictures, captions, note_lines=_NOTE_LINES if batch.bad else 0)
+    across = max(grid.sheet_size[0], *(round(2 * MARGIN + measure_width(line, TITLE_SIZE)) for line in head))
+    legend = _wrap_legend(pictures, max(across, SHEET_WIDTH // 2) - 2 * MARGIN)
+    lines = len(head) - 1 + len(legend)
+    grid = grid.move_to(MARGIN + round((TITLE_SIZE + lines * TEXT_SIZE) * LINE_SPACING) + GAP // 2)
+    width = max(across, SHEET_WIDTH // 2) if legend else across
+    sheet = Image.new("RGB", (width, grid.sheet_size[1]), _PAPER)
     _draw_heading(sheet, head)
+    _draw_legend(sheet, legend, len(head))
     for cell, caption in enumerate(captions):
-        _draw_picture(
-            sheet, grid, grid.locate_cell(cell), build_shown_pixels(batch.images[cell], batch.spec.image), caption
-        )
+        _draw_cell(sheet, grid, cell, pictures, caption)
         _draw_caption(sheet, grid, grid.locate_cell(cell), caption, files)
     return sheet
+
+
+def _lay_out_cells(pictures: BatchPictures, captions: Sequence[Caption], note_lines: int) -> SheetGrid:
+    plans = pictures.plans
+    reduce_to = choose_reduced_side(len(plans), is_drawn_on=any(plan.labels for plan in plans))
+    sizes = [compute_shown_size(*plan.size, reduce_to) for plan in plans]
+    label_lines = max(len(caption.labels) for caption in captions)
+    titles = int(any(plan.title for plan in plans))
+    return SheetGrid.compute_grid_layout(len(captions), sizes, label_lines, note_lines, 0, title_lines=titles)
 
 
 def _format_heading_remarks(batch: Batch, captions: list[Caption]) -> list[str]:
@@ -147,31 +87,81 @@ def _format_heading_remarks(batch: Batch, captions: list[Caption]) -> list[str]:
 
 
 def _draw_heading(sheet: Image.Image, head: list[str]) -> None:
-    draw_text(sheet, (_MARGIN, _MARGIN - 4), head[0], _TITLE_SIZE, _INK)
+    draw_text(sheet, (MARGIN, MARGIN - 4), head[0], TITLE_SIZE, _INK)
     for number, line in enumerate(head[1:]):
-        y = _MARGIN - 4 + (_TITLE_SIZE + number * _TEXT_SIZE) * _LINE_SPACING
-        draw_text(sheet, (_MARGIN, y), line, _TEXT_SIZE, _GREY)
+        draw_text(sheet, (MARGIN, _locate_head_line(number)), line, TEXT_SIZE, _GREY)
 
 
-def _draw_picture(
-    sheet: Image.Image, grid: SheetGrid, at: tuple[int, int], pixels: npt.NDArray[np.uint8], caption: Caption
-) -> None:
-    high, wide = grid.picture_size
-    picture = build_pil_image(pixels).convert("RGB")
-    # Enlarged without smoothing, so that each pixel that a trainer gets is visible as a square.
-    how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
-    shown = picture.resize((wide, high), how)
-    if not caption.weight:
-        _grey_out_picture(shown)
-    box = (at[0], at[1], at[0] + wide - 1, at[1] + high - 1)
+def _locate_head_line(number: int) -> float:
+    """Returns the top of a line below the title."""
+    return MARGIN - 4 + (TITLE_SIZE + number * TEXT_SIZE) * LINE_SPACING
+
+
+# --- the legend of masks
+
+
+def _wrap_legend(pictures: BatchPictures, width: int) -> list[list[tuple[str, Colour | None]]]:
+    """Returns the lines of the legend, `width` pixels wide: a text and its colour, if it is that of a class."""
+    classes, left_out = pictures.list_classes()
+    entries: list[tuple[str, Colour | None]] = [(_format_class(each), each.colour) for each in classes]
+    if left_out:
+        entries.append((f"and {left_out:,} more classes", None))
+    lines: list[list[tuple[str, Colour | None]]] = []
+    used = width
+    for text, colour in entries:
+        needed = _measure_legend_entry(text, colour)
+        if used + needed > width:
+            lines.append([])
+            used = 0
+        lines[-1].append((text, colour))
+        used += needed
+    return lines
+
+
+def _format_class(shown: ShownClass) -> str:
+    return f"{shown.number} {shown.name}" if shown.name != str(shown.number) else shown.name
+
+
+def _measure_legend_entry(text: str, colour: Colour | None) -> int:
+    swatch = 0 if colour is None else _SWATCH_SIDE + _SWATCH_GAP
+    return swatch + round(measure_width(text, TEXT_SIZE)) + GAP
+
+
+def _draw_legend(sheet: Image.Image, legend: list[list[tuple[str, Colour | None]]], after: int) -> None:
     pen = ImageDraw.Draw(sheet)
+    for number, line in enumerate(legend, after - 1):
+        x, y = MARGIN, _locate_head_line(number)
+        for text, colour in line:
+            at = x
+            if colour is not None:
+                top = round(y) + 5
+                pen.rectangle((x, top, x + _SWATCH_SIDE - 1, top + _SWATCH_SIDE - 1), fill=colour, outline=_GREY)
+                at += _SWATCH_SIDE + _SWATCH_GAP
+            draw_text(sheet, (at, y), text, TEXT_SIZE, _INK)
+            x += _measure_legend_entry(text, colour)
+
+
+# --- the cells
+
+
+def _draw_cell(sheet: Image.Image, grid: SheetGrid, cell: int, pictures: BatchPictures, caption: Caption) -> None:
+    for number, shown in enumerate(pictures.build_row(cell)):
+        at, (high, wide) = grid.locate_picture(cell, number), grid.pictures[number]
+        picture = draw_shown_picture(shown, (high, wide))
+        if not caption.weight:
+            _grey_out_picture(picture)
+        box = (at[0], at[1], at[0] + wide - 1, at[1] + high - 1)
+        pen = ImageDraw.Draw(sheet)
+        if caption.mark:
+            pen.rectangle(_grow_box(box, FRAME_WIDTH), fill=_MARK_COLOURS[caption.mark])
+        else:
+            pen.rectangle(_grow_box(box, 1), outline=_EDGE)
+        sheet.paste(picture, at)
+        if shown.plan.title:
+            title = shorten_text(shown.plan.title, SMALL_PRINT_SIZE, max(wide, grid.cell_width // len(grid.pictures)))
+            draw_text(sheet, (at[0], at[1] - grid.title_height), title, SMALL_PRINT_SIZE, _GREY)
     if caption.mark:
-        pen.rectangle(_grow_box(box, _FRAME_WIDTH), fill=_MARK_COLOURS[caption.mark])
-    else:
-        pen.rectangle(_grow_box(box, 1), outline=_EDGE)
-    sheet.paste(shown, at)
-    if caption.mark:
-        _draw_status_flag(sheet, at, caption.mark)
+        _draw_status_flag(sheet, grid.locate_picture(cell, 0), caption.mark)
 
 
 def _grow_box(box: tuple[int, int, int, int], by: int) -> tuple[int, int, int, int]:
@@ -187,87 +177,26 @@ def _grey_out_picture(picture: Image.Image) -> None:
 
 
 def _draw_status_flag(sheet: Image.Image, at: tuple[int, int], text: str) -> None:
-    high = round(_SMALL_PRINT_SIZE * _LINE_SPACING) + 2
-    box = (at[0], at[1], at[0] + round(measure_width(text, _SMALL_PRINT_SIZE)) + 10, at[1] + high)
+    high = round(SMALL_PRINT_SIZE * LINE_SPACING) + 2
+    box = (at[0], at[1], at[0] + round(measure_width(text, SMALL_PRINT_SIZE)) + 10, at[1] + high)
     ImageDraw.Draw(sheet).rectangle(box, fill=_MARK_COLOURS[text])
-    draw_text(sheet, (at[0] + 4, at[1] + 2), text, _SMALL_PRINT_SIZE, _PAPER)
+    draw_text(sheet, (at[0] + 4, at[1] + 2), text, SMALL_PRINT_SIZE, _PAPER)
 
 
 def _draw_caption(
     sheet: Image.Image, grid: SheetGrid, at: tuple[int, int], caption: Caption, files: Mapping[int, str]
 ) -> None:
-    x, y = float(at[0]), at[1] + grid.picture_size[0] + _FRAME_WIDTH + 4.0
+    x, y = float(at[0]), float(at[1] + grid.text_top)
 
     def draw_line(text: str, size: int, colour: Colour, **how: Any) -> None:
         nonlocal y
         draw_text(sheet, (x, y), shorten_text(text, size, grid.cell_width, **how), size, colour)
-        y += size * _LINE_SPACING
+        y += size * LINE_SPACING
 
     for line in caption.labels:
-        draw_line(line, _TEXT_SIZE, _INK)
+        draw_line(line, TEXT_SIZE, _INK)
     if caption.sample_id in files:
-        draw_line(f"#{caption.sample_id} {files[caption.sample_id]}", _SMALL_PRINT_SIZE, _GREY, middle=True)
+        draw_line(f"#{caption.sample_id} {files[caption.sample_id]}", SMALL_PRINT_SIZE, _GREY, middle=True)
     if caption.bad is not None:
-        draw_line(f"for {caption.bad.file}", _SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark], middle=True)
-        draw_line(caption.bad.reason, _SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark])
-
-
-# --- text on a picture
-
-
-@lru_cache(maxsize=16)
-def _load_font(size: int) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size)
-    if not isinstance(font, ImageFont.FreeTypeFont):
-        raise MissingExtraError("Pillow with FreeType", "serve", "streamd show")
-    return font
-
-
-@lru_cache(maxsize=4096)
-def _is_in_font(character: str) -> bool:
-    font = _load_font(20)
-    glyph, lacking = font.getmask(character), font.getmask(_NO_CHARACTER)
-    return character.isprintable() and (glyph.size, bytes(glyph)) != (lacking.size, bytes(lacking))
-
-
-def _spell_with_font_letters(character: str) -> str:
-    if _is_in_font(character):
-        return character
-    parts = unicodedata.normalize("NFD", character)
-    if _is_in_font(parts[0]) and all(map(unicodedata.combining, parts[1:])):
-        return parts[0]
-    return _SPELLINGS.get(character) or character.encode("unicode_escape").decode()
-
-
-@lru_cache(maxsize=4096)
-def _spell_text(text: str) -> str:
-    """Spells `text` with letters that the font has."""
-    return "".join(map(_spell_with_font_letters, unicodedata.normalize("NFC", text)))
-
-
-def measure_width(text: str, size: int) -> float:
-    """Returns the width of `text` in pixels."""
-    return _load_font(size).getlength(_spell_text(text))
-
-
-def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
-    """Shortens `text` to at most `max_width` pixels, with `…` in place of its end, or of its middle."""
-    if measure_width(text, size) <= max_width:
-        return text
-
-    def measure_kept(kept: int) -> float:
-        return measure_width(_ellipsize_text(text, kept, middle=middle), size)
-
-    kept = bisect_right(range(len(text)), max_width, key=measure_kept) - 1
-    return _ellipsize_text(text, max(0, kept), middle=middle)
-
-
-def _ellipsize_text(text: str, kept: int, *, middle: bool) -> str:
-    """Keeps `kept` characters, for a file's name mostly those at its end, which matter most."""
-    head = kept // 2 if middle else kept
-    return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
-
-
-def draw_text(image: Image.Image, at: tuple[float, float], text: str, size: int, colour: Colour) -> None:
-    """Writes `text` onto an RGB image, its upper left corner at `at`."""
-    ImageDraw.Draw(image).text(at, _spell_text(text), font=_load_font(size), fill=colour)
+        draw_line(f"for {caption.bad.file}", SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark], middle=True)
+        draw_line(caption.bad.reason, SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark])

@@ -53,6 +53,7 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
         *format_daemon_summary(status),
         Text(),
         _build_streams_table(status.streams),
+        *_format_stream_images(status.streams),
         Text(),
     ]
     if status.cluster is not None:
@@ -117,6 +118,13 @@ def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
             format_receipts(stream),
         )
     return table
+
+
+def _format_stream_images(streams: Iterable[StreamStatus]) -> Iterator[Text]:
+    """Formats the images of each stream in a line, as their arrays in a batch are named and shaped."""
+    for stream in streams:
+        if stream.images:
+            yield Text(f"{stream.name}: {stream.images_text}", style="dim", overflow="fold")
 
 
 def build_nodes_table(cluster: ClusterStatus) -> RenderableType:
@@ -268,6 +276,7 @@ def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableT
         *_build_data_path_diagram(now),
         Text(),
         _build_stream_paces_table(now.streams),
+        *_format_stream_images(each.status for each in now.streams),
         Text(),
     ]
     parts.append(_build_trainer_paces_table(now.trainers) if now.trainers else Text("no trainers", style="dim"))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, suggest_name
+from streamd.frameworks.feed_names import choose_inputs
 from streamd.frameworks.keras import load_keras, normalization
 from streamd.frameworks.lazy_import import import_library
 
@@ -48,8 +49,7 @@ def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
     The feature map is flattened, so the position of an object matters.
     """
     layers = load_keras().layers
-    images, features = _build_convolutions(spec)
-    features = layers.Flatten()(features)
+    images, features = _build_branches(spec, layers.Flatten)
     features = layers.Dense(64, activation="relu")(features)
     outputs = layers.Dense(label.width or 1, dtype=_OUTPUT_TYPE)(features)
     if label.mean is not None and label.std:
@@ -64,8 +64,7 @@ def build_classifier(spec: StreamSpec, label: LabelSpec) -> Any:
     The feature map is averaged, so the position of an object does not matter.
     """
     layers = load_keras().layers
-    images, features = _build_convolutions(spec)
-    features = layers.GlobalAveragePooling2D()(features)
+    images, features = _build_branches(spec, layers.GlobalAveragePooling2D)
     features = layers.Dense(64, activation="relu")(features)
     activation = "sigmoid" if label.type == "tags" else "softmax"
     outputs = layers.Dense(len(label.classes), activation=activation, dtype=_OUTPUT_TYPE)(features)
@@ -77,20 +76,51 @@ def _build_model_name(label: LabelSpec) -> str:
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"streamd_{label.name}")
 
 
-def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
-    """Builds the uint8 input and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
+def _build_branches(spec: StreamSpec, join: Callable[[], Any]) -> tuple[Any, Any]:
+    """Builds a branch of convolutions for each image that goes into a model, with weights of its own.
+
+    `join` makes the layer that turns a feature map into a vector. Returns the only input or a dict of several, as
+    `fit_data` gives them, and the vectors of all branches in a row. Raises ConfigError for views.
+    """
+    names = tuple(choose_inputs(spec, None))
+    inputs, vectors = {}, []
+    for name in names:
+        inputs[name], features = _build_convolutions(spec, name, "images" if len(names) == 1 else name)
+        vectors.append(join()(features))
+    if len(names) == 1:
+        return inputs[names[0]], vectors[0]
+    return inputs, load_keras().layers.Concatenate()(vectors)
+
+
+def _build_convolutions(spec: StreamSpec, name: str, input_name: str) -> tuple[Any, Any]:
+    """Builds the input of image `name` and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
 
     `normalize: none` leaves scaling to the model; these networks learn twice as well from -1 to 1 as from 0 to 255.
+    Raises ConfigError for views.
     """
+    image = spec.images[name]
+    if image.views:
+        raise ConfigError(
+            f"stream {spec.name!r} has {image.views} views of each picture, and the built-in model takes one; "
+            "give a model of your own with --model module:build, or remove views"
+        )
     keras = load_keras()
-    images = keras.Input(spec.image_shape, dtype="uint8", name="images")
-    unscaled = spec.normalize == "none"
-    features = normalization(replace(spec, normalize="minus_one_one") if unscaled else spec)(images)
-    for number, (side, stride) in enumerate(_compute_strides(min(spec.image_shape[:2]))):
+    images = keras.Input(image.shape, dtype=image.dtype, name=input_name)
+    features = normalization(_scale_unscaled(spec, name), name)(images)
+    for number, (side, stride) in enumerate(_compute_strides(min(image.height, image.width))):
         width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
         kernel = 5 if side >= LARGE_SIDE else 3
         features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
     return images, features
+
+
+def _scale_unscaled(spec: StreamSpec, name: str) -> StreamSpec:
+    """Returns the specification with `normalize: minus_one_one` for an image that has none."""
+    normalize = spec.normalize if len(spec.images) == 1 else spec.images[name].normalize
+    if normalize != "none":
+        return spec
+    scaled = replace(spec.images[name], normalize="minus_one_one")
+    return replace(spec, normalize="minus_one_one", images={**spec.images, name: scaled})
 
 
 def _compute_strides(side: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Literal
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError
-from streamd.frameworks.model_inputs import find_label
+from streamd.frameworks.feed_names import find_label
 from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 
@@ -110,13 +110,23 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     return learnable[0]
 
 
+def describe_images(spec: StreamSpec) -> str:
+    """Describes the images of a stream's batches: `photo uint8 (batch, 32, 32, 3), depth uint16 (batch, 32, 32, 1)`."""
+    return ", ".join(
+        f"{name} {image.dtype} (batch, {', '.join(map(str, image.shape))})" for name, image in spec.images.items()
+    )
+
+
 def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
     """Raises ConfigError unless a model for one stream can be evaluated on the other."""
     other = find_label(validation, label.name)
-    if train.image_shape != validation.image_shape:
+    ours, others = (
+        {name: (image.shape, image.dtype) for name, image in spec.images.items()} for spec in (train, validation)
+    )
+    if ours != others:
         raise ConfigError(
-            f"images of {train.name!r} are {train.image_shape} and of {validation.name!r} {validation.image_shape}: "
-            "give both streams the same  image:"
+            f"images of {train.name!r} are {describe_images(train)}, and of {validation.name!r} "
+            f"{describe_images(validation)}: give both streams the same  image:  or  images:"
         )
     if (label.type, label.width, label.classes) != (other.type, other.width, other.classes):
         raise ConfigError(

@@ -18,7 +18,13 @@ from streamd.cli.train.models import (
     compile_model,
     set_mixed_precision,
 )
-from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
+from streamd.cli.train.options import (
+    TrainingOptions,
+    check_streams_match,
+    choose_label,
+    describe_images,
+    get_curves_path,
+)
 from streamd.client import Batch
 from streamd.client.rebatch import BatchSplit
 from streamd.client.subscribe_arguments import Start
@@ -268,10 +274,9 @@ def _fit_model(
     except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
             raise
-        height, width, channels = stream.spec.image_shape
         raise ConfigError(
-            f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, {height}, "
-            f"{width}, {channels}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
+            f"{options.model} cannot be trained on {options.stream!r}, whose images are "
+            f"{describe_images(stream.spec)} and whose label {prepared.label.name!r} is {prepared.label.type}: "
             f"{str(error).strip().splitlines()[0]}"
         ) from error
 

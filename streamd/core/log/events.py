@@ -16,6 +16,7 @@ EVENTS: Final[dict[str, str]] = {
         "the daemon failed because of an error of its own: it ends, and systemd, or the program that started it, "
         "starts it again"
     ),
+    "daemon.no_thread": "the host lets the daemon start no more threads; what needed one waits, and is tried again",
     "daemon.ready": "trainers are served from now on",
     "daemon.stopped": "the daemon has ended as it was asked to",
     "daemon.stuck": "batches are requested, but none makes progress: the service manager starts the daemon again",

@@ -22,7 +22,7 @@ from streamd.core.activity import (
     compare_snapshots,
 )
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
-from streamd.core.captions import format_image_shape
+from streamd.core.captions import format_stream_images
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,
@@ -312,7 +312,7 @@ def _build_stream_facts(stream: ServedStream) -> StreamFacts:
     source: SourceStorage = (
         "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
     )
-    return StreamFacts(source, format_image_shape(*stream.spec.image_shape), stream.cache is not None)
+    return StreamFacts(source, format_stream_images(stream.spec), stream.cache is not None)
 
 
 def _encode_event(value: object) -> bytes:

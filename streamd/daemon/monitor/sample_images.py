@@ -23,20 +23,24 @@ from weakref import WeakValueDictionary
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from streamd.core import log
 from streamd.core.captions import Caption, build_captions, format_heading_with_count
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID
-from streamd.core.shown_pixels import build_shown_pixels
+from streamd.core.shown_pictures import BatchPictures, ShownPicture
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.drawn_picture import draw_shown_picture
 from streamd.decode.pil_image import build_pil_image
 from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 
 _FRESH_S: Final = 1.0  # requests within this time receive the same batch
 _MAX_SIDE_PIXELS: Final = 224  # of a picture on the page; larger pictures are reduced
+_PICTURE_GAP_PIXELS: Final = 4  # between the pictures of a sample
+_GAP_COLOUR: Final = (128, 128, 128)
 _LOSSLESS_SIDE_PIXELS: Final = 64  # up to this size pictures are sent without loss, since each pixel is visible
 _JPEG_QUALITY: Final = 88
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
@@ -135,18 +139,16 @@ def build_batch_view(preview: Preview) -> BatchView:
     """Builds a batch's view, with the pictures of its first rows."""
     batch = preview.first_rows
     captions = build_captions(batch, len(batch))
-    samples = [
-        _build_sample_view(preview, build_shown_pixels(batch.images[row], batch.spec.image), caption)
-        for row, caption in enumerate(captions)
-    ]
-    heading = format_heading_with_count(batch, preview.sample_count)
+    pictures = BatchPictures(batch, len(batch))
+    samples = [_build_sample_view(preview, pictures.build_row(row), caption) for row, caption in enumerate(captions)]
+    heading = " · ".join([format_heading_with_count(batch, preview.sample_count), *pictures.notes])
     return BatchView(batch.spec.name, batch.epoch, batch.index, preview.row_count, heading, samples)
 
 
-def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: Caption) -> SampleView:
+def _build_sample_view(preview: Preview, pictures: list[ShownPicture], caption: Caption) -> SampleView:
     bad = caption.bad
     return SampleView(
-        encode_image_data_url(image),
+        _encode_sample(pictures),
         caption.labels,
         caption.sample_id,
         "" if caption.sample_id == PAD_ID else preview.stream.format_file_name(caption.sample_id),
@@ -154,6 +156,31 @@ def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: 
         caption.weight,
         None if bad is None else BadRowView(bad.file, bad.reason),
     )
+
+
+def _encode_sample(pictures: list[ShownPicture]) -> str:
+    """Returns all pictures of a sample as one data URL: side by side, with their masks, boxes and points."""
+    first = pictures[0]
+    if len(pictures) == 1 and first.mask is None and not first.boxes and not first.points:
+        return encode_image_data_url(first.pixels)
+    sizes = [_compute_reduced_size(*shown.plan.size) for shown in pictures]
+    width = sum(wide for _, wide in sizes) + _PICTURE_GAP_PIXELS * (len(sizes) - 1)
+    together = Image.new("RGB", (width, max(high for high, _ in sizes)), _GAP_COLOUR)
+    x = 0
+    for shown, size in zip(pictures, sizes, strict=True):
+        together.paste(draw_shown_picture(shown, size), (x, 0))
+        x += size[1] + _PICTURE_GAP_PIXELS
+    file = BytesIO()
+    # Colours at full resolution: outlines are a pixel wide.
+    together.save(file, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _compute_reduced_size(height: int, width: int) -> tuple[int, int]:
+    """Returns the (height, width) of one of a sample's pictures on the page."""
+    longer = max(height, width)
+    shown = min(longer, _MAX_SIDE_PIXELS)
+    return max(1, height * shown // longer), max(1, width * shown // longer)
 
 
 def encode_image_data_url(image: npt.NDArray[np.uint8]) -> str:

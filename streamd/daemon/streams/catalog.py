@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,9 @@ from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
+from streamd.dataset.paths.patterns import NPY_SUFFIX
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import DataSource, LabelSource
+from streamd.dataset.sources import ArrayForm, DataSource, ImageSource, LabelSource
 from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
@@ -217,7 +218,10 @@ def _format_weights_for_id(stream: StreamConfig) -> str:
 def _format_images_for_id(stream: StreamConfig) -> str:
     """Formats the places of images, and what arrays hold in mode raw; empty for the one picture of the source."""
     request = stream.listing_request
-    places = "" if request.images is None else f" {dict(request.images)!r}"
+    images = request.images or {}
+    places = "" if request.images is None else f" {dict(images)!r}"
+    forms = {name: image.form for name, image in images.items() if image.form is not None}
+    places += f" {forms!r}" if forms else ""
     return places if request.raw is None else f"{places} {request.raw!r}"
 
 
@@ -266,7 +270,18 @@ def describe_portable_settings(stream: StreamConfig) -> str:
     given = {name: value for name, value in keys.items() if value is not None}
     labels = None if request.labels is None else {name: _drop_path(each) for name, each in request.labels.items()}
     weights = None if request.weights is None else _drop_path(request.weights)
-    return f"{given}{version} {labels} {request.split} {weights}"
+    images = "" if request.images is None else f" {_describe_images(request.images, stream.source.kind)}"
+    return f"{given}{version} {labels} {request.split} {weights}{images}"
+
+
+def _describe_images(images: Mapping[str, ImageSource], kind: str) -> dict[str, tuple[str | None, ArrayForm | None]]:
+    """Returns where the images of a sample lie, less the folders of .npy files, and what arrays of them must hold."""
+    places = {name: image.place for name, image in images.items()}
+    named = {
+        name: Path(place).name if place is not None and (kind == "npy" or place.endswith(NPY_SUFFIX)) else place
+        for name, place in places.items()
+    }
+    return {name: (named[name], image.form) for name, image in images.items()}
 
 
 def _drop_path(label: LabelSource) -> LabelSource:
@@ -278,7 +293,7 @@ def locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlac
     if stream.transform is None:
         return None
     try:
-        return find_transform_source(stream.transform, folder)
+        return replace(find_transform_source(stream.transform, folder), by_name=stream.images is not None)
     except ConfigError as error:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
@@ -321,14 +336,16 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
     normalize = stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists()
-    size = None if listed.arrays is None else _check_array_images(stream, listed.arrays.shape)
+    stored = {} if listed.arrays is None else _check_array_images(stream, listed)
     # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        images={name: build_image_spec(name, stream.all_images, stream.normalize, size) for name in stream.all_images},
+        images={
+            name: build_image_spec(name, stream.all_images, stream.normalize, stored) for name in stream.all_images
+        },
         labels=listed.labels,
         normalize=normalize,
         shuffle=stream.shuffle.kind,
@@ -357,18 +374,23 @@ def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[
     return chunk, shuffle.buffer if "buffer" in written else packed.compute_shuffle_buffer_chunks(rows, chunk)
 
 
-def _check_array_images(stream: StreamConfig, shape: tuple[int, int, int]) -> tuple[int, int]:
-    """Returns the (height, width) of stored images. Raises ConfigError unless they are as the configuration says."""
-    key, wanted = f"streams.{stream.name}.image", stream.image
-    height, width, channels = shape
-    if wanted.size not in {None, "stored", (height, width)}:
-        raise ConfigError(
-            f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
-            "stored, and resize in the trainer's model, or save them resized"
-        )
-    if wanted.channel_count != channels:
-        raise ConfigError(
-            f"{key}.mode: {wanted.mode} has {format_count(wanted.channel_count, 'channel')}, but the images in the "
-            f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
-        )
-    return height, width
+def _check_array_images(stream: StreamConfig, listed: Manifest) -> dict[str, tuple[int, int]]:
+    """Returns the (height, width) of each stored image. Raises ConfigError unless all are as configured."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, image in stream.all_images.items():
+        arrays = listed.image_arrays[name].arrays if name in listed.image_arrays else listed.arrays
+        assert arrays is not None  # noqa: S101 - the caller has asked
+        key = f"streams.{stream.name}.{'image' if stream.images is None else f'images.{name}'}"
+        height, width, channels = arrays.shape
+        if stream.images is None and image.size not in {None, "stored", (height, width)}:
+            raise ConfigError(
+                f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
+                "stored, and resize in the trainer's model, or save them resized"
+            )
+        if image.channel_count != channels:
+            raise ConfigError(
+                f"{key}.mode: {image.mode} has {format_count(image.channel_count, 'channel')}, but the images in the "
+                f"arrays have {channels}; write mode: {'L' if channels == 1 else 'RGB'}"
+            )
+        sizes[name] = height, width
+    return sizes

@@ -16,7 +16,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +39,13 @@ from streamd.daemon.streams.catalog import (
     locate_stream_transform,
     make_state_folder,
     open_streams,
+)
+from streamd.daemon.streams.image_copies import (
+    bind_image_copies,
+    describe_image_roots,
+    find_source_anchor,
+    iterate_image_copies,
+    strip_image_copies,
 )
 from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
 from streamd.daemon.streams.quarantine import Quarantine
@@ -67,7 +74,8 @@ class _ExportedVerdict:
 class _ExportedList:
     """A stream's list in the archive. `root` leads from the source's path to the folder that names are relative to.
 
-    `transform` is the version of the transform that the verdicts belong to; empty without a transform.
+    `transform` is the version of the transform that the verdicts belong to; empty without a transform. `image_roots`
+    lead to the folders of further images that have one of their own, from the paths that the configuration gives these.
     """
 
     stream: str
@@ -76,6 +84,7 @@ class _ExportedList:
     root: str
     transform: str
     verdicts: tuple[_ExportedVerdict, ...]
+    image_roots: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +112,6 @@ class ExchangedList:
 def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedList]:
     """Writes the lists of all streams to `target`, whole or not at all. All must be listed. Raises ConfigError."""
     streams = open_streams(config.model_copy(update={"expect": None}), state)
-    for stream in streams:
-        if stream.manifest.images:
-            raise ConfigError(
-                f"streams.{stream.spec.name}.images: a list with several images a sample cannot be exported in this "
-                "version; let each host list its own copy, and let expect: compare the orders"
-            )
     lists = [_describe_list(stream, config.streams[stream.spec.name], number) for number, stream in enumerate(streams)]
     try:
         with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
@@ -130,16 +133,11 @@ def _describe_list(stream: ServedStream, config: StreamConfig, number: int) -> _
         stream.spec.name,
         f"{number}.manifest",
         describe_portable_settings(config),
-        os.path.relpath(stream.manifest.root, _find_anchor(config)),
+        os.path.relpath(stream.manifest.root, find_source_anchor(config)),
         "" if stream.transform is None else stream.transform.source_version,
         tuple(_ExportedVerdict(each.sample_id, each.reason) for each in verdicts),
+        describe_image_roots(stream.manifest, config),
     )
-
-
-def _find_anchor(config: StreamConfig) -> Path:
-    """Returns the path of the configuration from which a list's root is found on every host."""
-    root = getattr(config.source, "root", None)  # of a table or a list of files
-    return Path(root if root is not None else config.source.path)
 
 
 def _write_archive(path: Path, lists: Sequence[_ExportedList], streams: Sequence[ServedStream]) -> None:
@@ -148,7 +146,9 @@ def _write_archive(path: Path, lists: Sequence[_ExportedList], streams: Sequence
         for each, stream in zip(lists, streams, strict=True):
             listed, bare = stream.manifest, path.with_name(each.member)
             none = np.zeros(len(_list_file_names(listed)), np.int64)
-            write_manifest_copy(bare, listed, root=_NO_ROOT, mtimes_ns=none, config_id="")
+            write_manifest_copy(
+                bare, listed, root=_NO_ROOT, mtimes_ns=none, config_id="", images=strip_image_copies(listed)
+            )
             archive.write(bare, each.member)
             bare.unlink()
 
@@ -241,8 +241,8 @@ def _check_settings(config: StreamConfig, exported: _ExportedList, source: Path)
     here = describe_portable_settings(config)
     if here != exported.settings:
         raise ConfigError(
-            f"streams.{config.name}: {source} was exported with other settings of source, labels, split or weights: "
-            f"{exported.settings} there, {here} here; only the paths may differ"
+            f"streams.{config.name}: {source} was exported with other settings of source, images, labels, split or "
+            f"weights: {exported.settings} there, {here} here; only the paths may differ"
         )
 
 
@@ -250,21 +250,35 @@ def _bind_list(
     config: Config, name: str, exported: _ExportedList, bare: Path, target: Path, progress: ImportProgress
 ) -> None:
     """Writes a list for this host's copies of the files. Raises ConfigError unless all are there."""
-    listed = Manifest.open(bare)
-    root = Path(os.path.normpath(_find_anchor(config.streams[name]) / exported.root))
-    mtimes_ns = _look_up_copies(name, listed, root, progress)
-    write_manifest_copy(target, listed, root=root, mtimes_ns=mtimes_ns, config_id=compute_config_ids(config)[name])
+    listed, stream = Manifest.open(bare), config.streams[name]
+    root = Path(os.path.normpath(find_source_anchor(stream) / exported.root))
+    sizes = listed.sizes if listed.shards is None else np.array(listed.shards.sizes, np.int64)
+    copies = list(iterate_image_copies(listed, root, stream, exported.image_roots))
+    look_up = partial(_look_up_copies, name, progress)
+    own_mtimes_ns = look_up("source", root, _list_file_names(listed), sizes)
+    mtimes_ns = {each.image: look_up(f"images.{each.image}", each.root, each.names, each.sizes) for each in copies}
+    write_manifest_copy(
+        target,
+        listed,
+        root=root,
+        mtimes_ns=own_mtimes_ns,
+        config_id=compute_config_ids(config)[name],
+        images=bind_image_copies(listed, {each.image: each.root for each in copies}, mtimes_ns),
+    )
     listed.close()
 
 
-def _look_up_copies(name: str, listed: Manifest, root: Path, progress: ImportProgress) -> Int64s:
-    """Returns the mtimes of this host's copies, in ns. Raises ConfigError if some are missing, or of another size."""
-    files, key = _list_file_names(listed), f"streams.{name}.source"
-    names = list(files)
+def _look_up_copies(
+    name: str, progress: ImportProgress, place: str, root: Path, files: Sequence[bytes], sizes: Int64s
+) -> Int64s:
+    """Returns the mtimes of this host's copies, in ns. Raises ConfigError if some are missing, or of another size.
+
+    `place` is the key of the stream `name` that leads to them.
+    """
+    key, names = f"streams.{name}.{place}", list(files)
     confined = ConfinedRoot(os.fsencode(root), key)
-    sizes, mtimes_ns, missing = stat_files(confined, names, partial(progress, name))
-    expected = listed.sizes if listed.shards is None else np.array(listed.shards.sizes, np.int64)
-    wrong = np.flatnonzero(sizes != expected)
+    found, mtimes_ns, missing = stat_files(confined, names, partial(progress, name))
+    wrong = np.flatnonzero(found != sizes)
     other = sorted({*missing, *wrong.tolist()})
     if other:
         shown = format_list([format_path(files[row]) for row in other], _SHOWN_FILES)

@@ -1,5 +1,7 @@
 """Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
 
+`npy_images` describes the arrays in .npy files, also those of further images of a sample.
+
 The folder also holds what all stores of rows share: their protocol (`store`), which numbers are `pixels`, the
 conversion of other numbers (`to_uint8`), `readahead` from the disk, and the base class that checks for changed files
 (`row_store`).
@@ -21,6 +23,7 @@ class NpySource(DataSource):
 
     is_encoded: ClassVar[bool] = False
     has_columns: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["npy"] = field(default="npy", init=False)
     path: Annotated[

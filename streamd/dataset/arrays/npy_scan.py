@@ -8,22 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from streamd.dataset.arrays import NpySource
-from streamd.dataset.arrays.pixels import (
-    INSPECTED_IMAGES,
-    ImageShape,
-    PixelRange,
-    format_range_warning,
-    inspect_image_array,
-    is_plain_array,
-)
+from streamd.dataset.arrays.npy_images import Images, build_array_files, list_npy_images, split_own_image
 from streamd.dataset.files import table
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column
@@ -31,11 +20,10 @@ from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.manifest.packed_names import PACKED_TABLE, is_packed_name_key
-from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat
+from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path
-from streamd.dataset.paths.patterns import MatchedFiles, NpyHeader
-from streamd.dataset.sources import LabelSource, RawNumbers
+from streamd.dataset.sources import ArrayForm, LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -48,72 +36,43 @@ def scan_npy(
     progress: Callable[[int], None],
     group_column: str | None = None,
     *,
-    raw: RawNumbers | None = None,
+    images: Images | None = None,
+    raw: ArrayForm | None = None,
 ) -> ScannedSamples:
     """Lists the rows of arrays.
 
-    `group_column` is the column of the table by which the stream is split. With `raw` numbers are served as they are
-    stored. Raises ConfigError.
+    `group_column` is the column of the table by which the stream is split. `images` are those of a sample; None means
+    the source's own, which hold what `raw` says. Raises ConfigError.
     """
     key = f"streams.{stream}.source.path"
-    files = patterns.find_files(source.path, key, [file for label in labels.values() if (file := label.file)], progress)
-    arrays = _build_array_files(files, source.range, key, raw)
-    progress(arrays.starts[-1])
-    beside = read_label_table(stream, source, labels, group_column, arrays.starts[-1])
+    form, others = split_own_image(images, raw)
+    beside_files = [file for label in labels.values() if (file := label.file)]
+    files = patterns.find_files(source.path, key, [*beside_files, *_find_image_files(source, others)], progress)
+    arrays = build_array_files(files, source.range, key, form)
+    rows = arrays.starts[-1]
+    progress(rows)
+    more = list_npy_images(stream, others, rows, source.range, files.root, progress)
+    beside = read_label_table(stream, source, labels, group_column, rows)
     values, specs, fixed = convert_labels(labels, beside.columns)
     seen = files.root, files.names, files.sizes, files.mtimes_ns
     return ScannedSamples(
-        *seen, values, specs, fixed, beside.groups, arrays, beside.kept, display_names=beside.display_names
+        *seen,
+        values,
+        specs,
+        fixed,
+        beside.groups,
+        arrays,
+        beside.kept,
+        display_names=beside.display_names,
+        image_arrays=more,
     )
 
 
-def _build_array_files(files: MatchedFiles, bounds: PixelRange | None, key: str, raw: RawNumbers | None) -> ArrayFiles:
-    """Describes the arrays in the files. Raises ConfigError unless all of them hold images of one kind."""
-    headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
-    kinds = [
-        _read_image_format(header, files.file_path(number), bounds, key, raw) for number, header in enumerate(headers)
-    ]
-    other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
-    if other is not None:
-        raise ConfigError(
-            f"{key}: {format_path(files.names[other])} holds images of {_format_image_layout(*kinds[other])}, and "
-            f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; all images of a stream must have "
-            "the same layout: name only files that belong together, such as images-*.npy"
-        )
-    if bounds and (warning := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
-        _log.warning("%s: %s: %s", key, format_path(files.names[0]), warning)
-    starts = accumulate((header.shape[0] for header in headers), initial=0)
-    shape, stored = kinds[0]
-    offsets = tuple(header.offset for header in headers)
-    return ArrayFiles(shape, tuple(starts), offsets, None if is_plain_array(stored) else stored)
-
-
-def _read_image_format(
-    header: NpyHeader, path: Path, bounds: PixelRange | None, key: str, raw: RawNumbers | None
-) -> tuple[ImageShape, StorageFormat]:
-    """Returns the shape and the format of an array's images. Raises ConfigError when it holds none."""
-    what, stored = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
-    return inspect_image_array(
-        what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path), raw
-    )
-
-
-def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
-    """Reads the first images of an array."""
-    return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:INSPECTED_IMAGES])
-
-
-def _format_image_layout(shape: ImageShape, stored: StorageFormat) -> str:
-    order = ", channels first" if stored.channels_first else ""
-    return (
-        f"{_format_shape(shape)}{order}"
-        if stored.dtype == "|u1"
-        else f"{_format_shape(shape)} {np.dtype(stored.dtype)}{order}"
-    )
-
-
-def _format_shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
+def _find_image_files(source: NpySource, images: Images) -> list[Path]:
+    """Returns the files of further images, which are none of a folder or pattern of images; a file is what it is."""
+    if Path(source.path).is_file():
+        return []
+    return [path for image in images.values() for path in patterns.glob_files(str(image.place))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamd.core.text import format_count
 from streamd.dataset.manifest.types import StorageFormat
-from streamd.dataset.sources import RawNumbers
+from streamd.dataset.sources import ArrayForm, ClassNumbers, RawNumbers
 from streamd.errors import ConfigError
 
 PixelRange = tuple[float, float]
@@ -27,6 +27,7 @@ _CHANNELS: Final = (1, 3)
 _GREY, _COLOUR = 3, 4  # dimensions
 _RAW_DTYPES: Final = frozenset({"uint8", "uint16", "float32"})
 _NUMBER_KINDS: Final = "biuf"  # of dtypes
+_WHOLE_KINDS: Final = "biu"
 _USUAL_RANGES: Final[tuple[PixelRange, ...]] = ((0, 1), (-1, 1), (0, 255), (0, 65535))
 
 
@@ -36,13 +37,13 @@ def inspect_image_array(
     dtype: np.dtype[Any],
     stored: StorageFormat,
     read_first: Callable[[], npt.NDArray[Any]],
-    raw: RawNumbers | None = None,
+    raw: ArrayForm | None = None,
 ) -> tuple[ImageShape, StorageFormat]:
     """Returns the shape of an array's images as they are served, and their format: `stored`, completed from the array.
 
     `what` names the array in messages, with its key. `read_first` reads its first INSPECTED_IMAGES images. With `raw`
-    the numbers are served as they are stored. Raises ConfigError for an array that holds no images, or other numbers
-    than `raw` says, or numbers that need a range and have none.
+    it holds numbers that are no pixels of 8 bits, and no range counts. Raises ConfigError for an array that holds no
+    images, or other numbers than `raw` says, or numbers that need a range and have none.
     """
     fact = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
@@ -51,6 +52,8 @@ def inspect_image_array(
         )
     if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{fact}; pixels are numbers: save them as uint8, 0-255")
+    if isinstance(raw, ClassNumbers):
+        return _inspect_class_numbers(fact, shape, dtype, stored)
     served, channels_first = _interpret_image_shape(fact, shape, _CHANNELS if raw is None else (raw.channels,))
     if raw is not None:
         _check_raw_dtype(fact, dtype, raw)
@@ -93,6 +96,18 @@ def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     except ConfigError:
         return False
     return dtype.kind in _NUMBER_KINDS
+
+
+def _inspect_class_numbers(
+    fact: str, shape: Sequence[int], dtype: np.dtype[Any], stored: StorageFormat
+) -> tuple[ImageShape, StorageFormat]:
+    if dtype.kind not in _WHOLE_KINDS:
+        raise ConfigError(f"{fact}; class numbers are whole numbers: save them as uint8 or uint16")
+    if len(shape) not in {_GREY, _COLOUR} or 0 in shape or (len(shape) == _COLOUR and shape[3] != 1):
+        raise ConfigError(
+            f"{fact}; class numbers have the shape (n, height, width) or (n, height, width, 1): one number a pixel"
+        )
+    return (shape[1], shape[2], 1), StorageFormat(stored.store, stored.place, dtype.str)
 
 
 def _check_raw_dtype(fact: str, dtype: np.dtype[Any], raw: RawNumbers) -> None:

@@ -15,9 +15,8 @@ import numpy as np
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.dataset.arrays.readahead import RowPrefetcher
-from streamd.dataset.arrays.store import Mask, Pixels
+from streamd.dataset.arrays.store import ListedRows, Mask, Pixels
 from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
-from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchanged, open_unchanged_file
@@ -30,17 +29,17 @@ _CHECK_SHARE: Final = 100  # checks of more files take at most a hundredth of th
 
 
 class RowStore(ABC):
-    """A SampleStore of the samples of a manifest that lists arrays.
+    """A SampleStore of one image of the samples of a manifest that lists arrays.
 
     Once a file has changed, the store holds no sample any more.
     """
 
-    def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
+    def __init__(self, listed: ListedRows, arrays: ArrayFiles, root: int) -> None:
         """Opens all files. Raises ConfigError when a file is not the listed one, OSError when it cannot be mapped."""
-        self._manifest = manifest
+        self._listed = listed
         self._arrays = arrays
         self._converter = PixelConverter(arrays)
-        self._files = ListedFiles(manifest, root)
+        self._files = ListedFiles(listed, root)
         self._descriptors: list[int] = []
         self._prefetcher = RowPrefetcher(self._converter.row_bytes)
         try:
@@ -76,13 +75,13 @@ class RowStore(ABC):
     def prefetch_rows(self, ids: Ids) -> None:
         """Requests the rows that are not in memory from the disk."""
         if self._prefetcher.is_worthwhile:
-            self._prefetcher.prefetch_rows(self._locate_rows(self._manifest.lookup_rows(ids[ids != PAD_ID])))
+            self._prefetcher.prefetch_rows(self._locate_rows(self._listed.lookup_rows(ids[ids != PAD_ID])))
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
         raw = self._converter.prepare_read_buffer(images)
         # PAD_ID is negative. The first sample is read in its place, and the mask below leaves it out.
-        damaged = self._copy_rows(self._manifest.lookup_rows(np.maximum(ids, 0)), raw)
+        damaged = self._copy_rows(self._listed.lookup_rows(np.maximum(ids, 0)), raw)
         self._prefetcher.record_page_faults()
         # The files are checked after the copy. If a file was found to be written meanwhile, no row is served, and what
         # could not be read is not held against a sample. With many files, only the next check that is due notices it.
@@ -109,11 +108,11 @@ class RowStore(ABC):
 class ListedFiles:
     """The files that a manifest lists, below the directory descriptor `root`."""
 
-    def __init__(self, manifest: Manifest, root: int) -> None:
-        seen = manifest.sizes.tolist(), manifest.mtimes_ns.tolist()
-        self._files: list[tuple[bytes, int, int]] = list(zip(manifest.array_file_names(), *seen, strict=True))
+    def __init__(self, listed: ListedRows, root: int) -> None:
+        seen = listed.sizes.tolist(), listed.mtimes_ns.tolist()
+        self._files: list[tuple[bytes, int, int]] = list(zip(listed.array_file_names(), *seen, strict=True))
         self._root = root
-        self._folder = manifest.root
+        self._folder = listed.root
         self._unchanged = True
         self._next_check_s = 0.0
 

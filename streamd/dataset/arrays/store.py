@@ -6,6 +6,7 @@ and decodes what it does not hold.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,34 @@ from streamd.core.sampler import Ids
 
 Mask = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[Any]  # uint8; in mode raw also uint16 and float32
+
+
+class ListedRows(Protocol):
+    """The files of one image of every sample, as a manifest lists them: those of its samples, or of a further image."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that names are relative to."""
+
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """The bytes of each file."""
+
+    @property
+    def mtimes_ns(self) -> npt.NDArray[Any]:
+        """The mtime of each file."""
+
+    def array_file_names(self) -> list[bytes]:
+        """Returns the name of each file."""
+
+    def lookup_rows(self, ids: Ids) -> Ids:
+        """Returns the row of each sample; -1 for -1, which is no sample."""
+
+    def find_extra_column(self, name: str) -> npt.NDArray[Any]:
+        """Returns a column that a store needs."""
+
+    def file_name(self, sample_id: int) -> bytes:
+        """Returns the file and the row of a sample."""
 
 
 class SampleStore(Protocol):

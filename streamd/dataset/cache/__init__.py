@@ -1,1 +1,4 @@
-"""Decoded samples kept on disk: the `store`, and its `file`, with the lock that decides which process may write."""
+"""Decoded samples kept on disk: the `store`, a `record` for each sample, and the `file`.
+
+With the file comes the lock that decides which process may write.
+"""

@@ -2,7 +2,7 @@
 
     magic 8 | version u32 | bytes of a row u32 | samples u64 | content_id 32 | pixel_id 32 | zeros up to a page
     records: mtime_ns i64 | checksum u64, 0 while the row is not published | zeros up to a page
-    rows: pixels, the first sample's first
+    rows: what `record` keeps of each sample, mostly pixels, the first sample's first
 
 All numbers are little-endian. Space is allocated before anything is written, so that a full disk shows here and not in
 the middle of an epoch. The file never shrinks: a process that reads a mapping beyond the end of its file dies of
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from streamd.core import log
 from streamd.core.spec import PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable
+from streamd.dataset.cache.record import RecordLayout
 from streamd.ipc.mapping import map_readable, map_writable
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import GIB, PAGE_BYTES
@@ -56,7 +57,7 @@ class CacheLayout:
 
     @staticmethod
     def from_stream_spec(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
-        return CacheLayout(spec.content_id, pixel_id, spec.samples, spec.image.row_bytes)
+        return CacheLayout(spec.content_id, pixel_id, spec.samples, RecordLayout.from_stream_spec(spec).nbytes)
 
     @property
     def cache_file_name(self) -> str:
@@ -92,7 +93,9 @@ def lock_file_name(spec: StreamSpec) -> str:
 
     It depends on the image settings instead of the pixel id, since the daemon has no decoder to compute that id with.
     """
-    return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', spec.image.describe_pixels())[:16]}.lock"
+    several = [part for name, image in spec.images.items() for part in (name, image.describe_pixels())]
+    parts = several if len(spec.images) > 1 else [spec.image.describe_pixels()]
+    return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', *parts)[:16]}.lock"
 
 
 @dataclass(frozen=True, slots=True)

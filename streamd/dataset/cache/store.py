@@ -4,8 +4,8 @@ The cache keeps the first samples by id, as many as fit. The choice is fixed, so
 serves its share of every epoch, and a larger `max` adds to what is there. Nothing is ever evicted.
 
 Pixels are those of the file that the manifest lists: a row counts while the manifest has the mtime that the file had
-when the row was decoded. The file itself is not checked any more, so one that changed or disappeared since is still
-served as it was listed.
+when the row was decoded; of several images, the mtimes of all files. A file itself is not checked any more, so one that
+changed or disappeared since is still served as it was listed.
 
 Rows are written as they are decoded, and published once they are safe on the disk: only then does the record get its
 checksum. Each process checks a row once, before it first uses it. So a kill or a power cut at any moment costs only
@@ -24,12 +24,15 @@ from collections import deque
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from streamd.core.permutation import mix64
 from streamd.core.sampler import Ids
-from streamd.core.spec import ImageShape, PixelId, StreamSpec
+from streamd.core.spec import ImageSpec, PixelId, StreamSpec
 from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.dataset.cache.file import CacheFile, CacheLayout
+from streamd.dataset.cache.record import RecordLayout
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import CACHE_PUBLISH_S, CACHE_UNPUBLISHED_BYTES
@@ -50,11 +53,13 @@ class DecodedCache:
     publishes.
     """
 
-    def __init__(self, file: CacheFile, manifest: Manifest, image_shape: ImageShape, dtype: str = "uint8") -> None:
+    def __init__(self, file: CacheFile, manifest: Manifest, image: ImageSpec | None) -> None:
+        """`image` is what a row holds; None where it is a record of bytes."""
         self._file = file
         self._manifest = manifest
         self._records = file.map_row_records()
-        self._rows: Pixels = file.map_rows().view(dtype).reshape(file.rows, *image_shape)
+        rows = file.map_rows()
+        self._rows: Pixels = rows if image is None else rows.view(image.dtype).reshape(file.rows, *image.shape)
         self._states = np.zeros(file.layout.samples, np.uint8)
         self._prefetcher = RowPrefetcher(file.layout.row_bytes)
         self._writable_rows = file.writable_rows
@@ -70,7 +75,8 @@ class DecodedCache:
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
         """Opens the cache of a stream. Raises UnfitCacheError with the reason why the stream has none."""
         file = CacheFile.open(place, CacheLayout.from_stream_spec(spec, pixel_id))
-        return DecodedCache(file, manifest, spec.image_shape, spec.image.dtype)
+        is_one_image = RecordLayout.from_stream_spec(spec).is_one_image
+        return DecodedCache(file, manifest, spec.image if is_one_image else None)
 
     # --- what is there
 
@@ -86,7 +92,7 @@ class DecodedCache:
 
     def _find_published_ids(self, ids: Ids) -> Mask:
         records = self._records.take(ids, mode="clip")
-        known: Mask = records["mtime_ns"] == self._manifest.lookup_mtimes_ns(ids)
+        known: Mask = records["mtime_ns"] == _compute_sample_times(self._manifest, ids)
         # Records exist for all samples, rows only for those that fit into the file when it was mapped.
         known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
         return known
@@ -101,16 +107,30 @@ class DecodedCache:
 
     def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """See `SampleStore`. A row found damaged is not held from then on."""
-        held = self.find_gatherable(ids)
-        for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
-            held[place] = self._verify_row_checksum(int(ids[place]))
+        held = self.find_sound_rows(ids)
         if held.all():
             np.take(self._rows, ids, axis=0, out=images, mode="clip")  # mode="raise" would make a copy first
         else:
             for place in np.flatnonzero(held).tolist():
                 images[place] = self._rows[ids[place]]
-        self._prefetcher.record_page_faults()
+        self.record_page_faults()
         return held
+
+    def find_sound_rows(self, ids: Ids) -> Mask:
+        """Returns which of `ids` may be read now, (n,). A row found damaged is not held from then on."""
+        held = self.find_gatherable(ids)
+        for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
+            held[place] = self._verify_row_checksum(int(ids[place]))
+        return held
+
+    def read_row(self, sample_id: int) -> Pixels:
+        """Returns a row that `find_sound_rows` has found, as a view of the mapped file."""
+        row: Pixels = self._rows[sample_id]
+        return row
+
+    def record_page_faults(self) -> None:
+        """Records whether the rows that were just read had to wait for a disk."""
+        self._prefetcher.record_page_faults()
 
     def _verify_row_checksum(self, sample_id: int) -> bool:
         """Checks a row that this process has not used yet, and returns whether it is sound."""
@@ -126,9 +146,8 @@ class DecodedCache:
 
     def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
         manifest = self._manifest
-        seed = _SEED.pack(
-            sample_id, int(manifest.sizes[sample_id]), manifest.lookup_mtimes_ns(np.array(sample_id)).item()
-        )
+        size = int(manifest.sizes[sample_id]) + sum(int(image.sizes[sample_id]) for image in manifest.images.values())
+        seed = _SEED.pack(sample_id, size, _compute_sample_times(manifest, np.array([sample_id])).item())
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
 
     def find_permanent_fault(self, sample_id: int) -> str:
@@ -148,9 +167,7 @@ class DecodedCache:
 
         Where the disk lags too far behind, the sample is left for a later epoch: a stream never waits for this disk.
         """
-        if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
-            return
-        if len(self._unpublished) >= self._max_unpublished:
+        if not self.takes_row(sample_id):
             return
         try:
             self._file.write_row(sample_id, row.data.cast("B"))
@@ -161,6 +178,12 @@ class DecodedCache:
         # to another batch as soon as the task is reported.
         self._states[sample_id] = _UNPUBLISHED
         self._unpublished.append((sample_id, self._compute_row_checksum(sample_id, row)))
+
+    def takes_row(self, sample_id: int) -> bool:
+        """Whether `write_row` would write this sample now."""
+        if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
+            return False
+        return len(self._unpublished) < self._max_unpublished
 
     def publish_rows(self) -> None:
         """Syncs the rows written so far to the disk, then publishes them. It blocks on the disk."""
@@ -188,7 +211,7 @@ class DecodedCache:
         # A record may still hold the checksum of an earlier version of its file. It is withdrawn first, so that no
         # process ever finds it beside the new mtime. The new checksum comes last, since it publishes the row.
         self._records["checksum"][ids] = 0
-        self._records["mtime_ns"][ids] = self._manifest.lookup_mtimes_ns(ids)
+        self._records["mtime_ns"][ids] = _compute_sample_times(self._manifest, ids.astype(np.int64))
         self._records["checksum"][ids] = checksums
         self._states[ids] = _GOOD
 
@@ -207,6 +230,16 @@ class DecodedCache:
         """Publishes the remaining rows, and closes the file."""
         self.publish_rows()
         self._file.close()
+
+
+def _compute_sample_times(manifest: Manifest, ids: Ids) -> npt.NDArray[np.int64]:
+    """Returns the mtime of the file of each sample, (len(ids),); of several files, a number made of all mtimes."""
+    times = manifest.lookup_mtimes_ns(ids)
+    for image in manifest.images.values():
+        if image.offsets is None:  # otherwise it lies in the shard of the first image
+            mixed = mix64(times.astype(np.int64).view(np.uint64))
+            times = (mixed ^ image.mtimes_ns[ids].astype(np.int64).view(np.uint64)).view(np.int64)
+    return times
 
 
 class CachePublisher:

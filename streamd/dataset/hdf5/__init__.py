@@ -21,10 +21,14 @@ class Hdf5Source(DataSource):
     is_encoded: ClassVar[bool] = False
     is_chunked: ClassVar[bool] = True
     has_columns: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["hdf5"] = field(default="hdf5", init=False)
     path: Annotated[Path, "The file."]
-    images: Annotated[str, "The array of images in the file, such as /training_samples."]
+    images: Annotated[
+        str | None,
+        "The array of images in the file, such as /training_samples. Required unless the stream has the key images.",
+    ] = None
     range: RangeKey = None
     part: PartKey = None
     names: Annotated[

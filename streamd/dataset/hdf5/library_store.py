@@ -40,14 +40,14 @@ class Hdf5Store(RowStore):
         try:
             self._file = open_hdf5_file(descriptor, cache_bytes=0)
         except UnfitHdf5Error as error:
-            name = self._manifest.array_file_names()[0]
+            name = self._listed.array_file_names()[0]
             raise ConfigError(f"{os.fsdecode(name)!r} cannot be read: {error}") from error
         seen, place = os.fstat(descriptor), self._converter.stored.place
         # The key of the chunk cache includes the size and mtime: a file that was replaced or rewritten finds no chunks
         # of the earlier one.
         self._array: ArrayKey = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, place)
         self._dataset = find_sliceable_rows(self._file, place)
-        self._chunk_rows = build_chunk_grid(self._manifest, self._arrays, self._converter).chunk_rows
+        self._chunk_rows = build_chunk_grid(self._listed, self._arrays, self._converter).chunk_rows
 
     def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
         """Returns nothing: reading ahead would take the library's lock, which the present task needs."""

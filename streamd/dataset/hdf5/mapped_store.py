@@ -17,9 +17,9 @@ import numpy.typing as npt
 from streamd.core.sampler import Ids
 from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.row_store import RowStore
+from streamd.dataset.arrays.store import ListedRows
 from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
-from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -29,8 +29,8 @@ class ChunkStore(RowStore):
     """Rows of an array in chunks."""
 
     def _open_files(self) -> None:
-        self._grid = build_chunk_grid(self._manifest, self._arrays, self._converter)
-        self._offsets = self._manifest.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+        self._grid = build_chunk_grid(self._listed, self._arrays, self._converter)
+        self._offsets = self._listed.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
         self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
         self._bytes = np.frombuffer(self._map_file(0), np.uint8)
         self._prefetcher = RowPrefetcher(self._part_bytes)
@@ -72,9 +72,9 @@ class ChunkStore(RowStore):
         super().close()
 
 
-def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
+def build_chunk_grid(listed: ListedRows, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
     """Returns the grid of the listed array. An array of grey images may have no dimension for channels."""
-    chunk = tuple(manifest.find_extra_column(CHUNK_SHAPE).tolist())
+    chunk = tuple(listed.find_extra_column(CHUNK_SHAPE).tolist())
     shape = (arrays.starts[-1], *converter.shape)
     grey = len(chunk) < len(shape)
     return ChunkGrid(shape, (*chunk, 1) if grey else chunk)

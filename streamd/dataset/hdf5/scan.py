@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.core.text import format_count
+from streamd.dataset.arrays.npy_images import Images, find_own_array, list_npy_images
 from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     ImageShape,
@@ -27,6 +28,7 @@ from streamd.dataset.arrays.pixels import (
     inspect_image_array,
     is_plain_array,
 )
+from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Hdf5Array
@@ -36,7 +38,14 @@ from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.packed_names import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY
-from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat, build_label_key
+from streamd.dataset.manifest.types import (
+    ArrayFiles,
+    ImageArrays,
+    Int64s,
+    ScannedSamples,
+    StorageFormat,
+    build_label_key,
+)
 from streamd.dataset.paths.confined import (
     ConfinedRoot,
     format_first_names,
@@ -44,7 +53,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.sources import LabelSource, RawNumbers
+from streamd.dataset.sources import ArrayForm, LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 
@@ -62,23 +71,25 @@ def scan_hdf5(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     *,
-    raw: RawNumbers | None = None,
+    images: Images | None = None,
+    raw: ArrayForm | None = None,
 ) -> ScannedSamples:
-    """Lists the rows of an array in an HDF5 file; with `raw` as they are stored. Raises ConfigError."""
+    """Lists the rows of an array in an HDF5 file.
+
+    `images` are those of a sample; None means the source's own, which hold what `raw` says. Raises ConfigError.
+    """
     key = f"streams.{stream}.source"
-    with translate_read_errors(source.path, f"{key}.path"):
-        path = source.path.resolve(strict=True)  # links in the user's own path may lead anywhere
-        if path.is_dir():
-            raise ConfigError(
-                f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
-            )
+    path = _resolve_file(source.path, f"{key}.path")
     names = [os.fsencode(path.name)]
     # The manifest gets the size and mtime from before the file is read. They are compared again after the last read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
-        images = hdf5array.find_array(file, source.images, path, f"{key}.images")
-        where, extra = _locate_image_rows(images, source.range, f"{key}.images", raw)
+        own = find_own_array(stream, source.images, images, raw)
+        where, extra = _locate_image_rows(
+            hdf5array.find_array(file, own.name, path, own.key), source.range, own.key, own.form
+        )
         count = where.starts[-1]
+        located = _locate_images(file, stream, source, own.inside, path, count)
         progress(count)
         found = {
             name: _read_label_columns(file, stream, name, label, path, count)
@@ -86,10 +97,43 @@ def scan_hdf5(
             if not label.file
         }
         shown = _read_display_names(file, source, path, f"{key}.names", count)
-    values, specs, fixed = convert_labels(labels, found | npy_columns.read_label_files(stream, labels, count))
+    listed = {name: ImageArrays(each, names, sizes, mtimes_ns, None, more) for name, (each, more) in located.items()}
+    listed |= list_npy_images(stream, own.beside, count, source.range, path.parent, progress)
     return ScannedSamples(
-        path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra, display_names=shown
+        path.parent,
+        names,
+        sizes,
+        mtimes_ns,
+        *convert_labels(labels, found | npy_columns.read_label_files(stream, labels, count)),
+        arrays=where,
+        extra=extra,
+        display_names=shown,
+        image_arrays=listed,
     )
+
+
+def _resolve_file(given: Path, key: str) -> Path:
+    """Returns the path of the file. Links in the user's own path may lead anywhere."""
+    with translate_read_errors(given, key):
+        path = given.resolve(strict=True)
+        if path.is_dir():
+            raise ConfigError(
+                f"{key}: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
+            )
+        return path
+
+
+def _locate_images(
+    file: Any, stream: str, source: Hdf5Source, images: Images, path: Path, rows: int
+) -> dict[str, LocatedImages]:
+    """Returns where further images lie in the file, each an array of so many `rows`."""
+    located: dict[str, LocatedImages] = {}
+    for name, image in images.items():
+        key = build_images_key(stream, name)
+        found = hdf5array.find_array(file, str(image.place), path, key)
+        located[name] = _locate_image_rows(found, source.range, key, image.form)
+        npy_columns.check_row_count(key, found.display_name, found.shape[0], rows)
+    return located
 
 
 def _suggest_hdf5_files(folder: Path) -> str:
@@ -131,7 +175,7 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
     """Returns the names of the images, from the configured array or that of a pack; None if there is neither."""
     packed = (
         file.get(f"/{PACKED_NAMES_ARRAY}")
-        if source.names is None and source.images.strip("/") == PACKED_IMAGES_ARRAY
+        if source.names is None and (source.images or "").strip("/") == PACKED_IMAGES_ARRAY
         else None
     )
     is_packed = isinstance(packed, import_h5py().Dataset) and packed.shape == (images,)
@@ -169,9 +213,10 @@ def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
 
 
 def _locate_image_rows(
-    images: Hdf5Array, bounds: tuple[float, float] | None, key: str, raw: RawNumbers | None
+    images: Hdf5Array, bounds: tuple[float, float] | None, key: str, raw: ArrayForm | None
 ) -> LocatedImages:
     """Returns what the images are, and the extra columns that say where they lie."""
+    bounds = bounds if raw is None else None
     what = f"{key}: {images.display_name}"
     shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what, raw)
     if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
@@ -195,7 +240,7 @@ def _locate_image_rows(
 
 
 def _read_image_format(
-    images: Hdf5Array, asked: StorageFormat, what: str, raw: RawNumbers | None
+    images: Hdf5Array, asked: StorageFormat, what: str, raw: ArrayForm | None
 ) -> tuple[ImageShape, StorageFormat]:
     """Calls `inspect_image_array`; where the array cannot hold images, its error names the other arrays of the file."""
     try:

@@ -19,10 +19,14 @@ class LmdbSource(DataSource):
     is_encoded: ClassVar[bool] = False
     is_chunked: ClassVar[bool] = True
     has_columns: ClassVar[bool] = True
+    has_own_images: ClassVar[bool] = True
 
     kind: Literal["lmdb"] = field(default="lmdb", init=False)
     path: Annotated[Path, "The folder that contains data.mdb, or a data file with another name."]
-    images: Annotated[str, "The name of the value that holds the image, such as X."]
+    images: Annotated[
+        str | None,
+        "The name of the value that holds the image, such as X. Required unless the stream has the key images.",
+    ] = None
     range: Annotated[
         tuple[float, float] | None,
         "The values of black and of white, [0, 1] or [-1, 1]; needed if pixels are not uint8.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.text import format_count
+from streamd.dataset.arrays.npy_images import Images, find_own_array, list_npy_images
 from streamd.dataset.arrays.pixels import INSPECTED_IMAGES, format_range_warning, inspect_image_array
+from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
@@ -51,6 +53,7 @@ from streamd.dataset.lmdb.pyxis_layout import (
 from streamd.dataset.manifest.packed_names import is_packed_name_key
 from streamd.dataset.manifest.types import (
     ArrayFiles,
+    ImageArrays,
     Int64s,
     ScannedSamples,
     StorageFormat,
@@ -58,7 +61,7 @@ from streamd.dataset.manifest.types import (
     build_row_name,
 )
 from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, stat_files, translate_read_errors
-from streamd.dataset.sources import LabelSource, RawNumbers
+from streamd.dataset.sources import ArrayForm, LabelSource
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -79,9 +82,13 @@ def scan_lmdb(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     *,
-    raw: RawNumbers | None = None,
+    images: Images | None = None,
+    raw: ArrayForm | None = None,
 ) -> ScannedSamples:
-    """Lists the samples of an LMDB file; with `raw` images are served as they are stored. Raises ConfigError."""
+    """Lists the samples of an LMDB file.
+
+    `images` are those of a sample; None means the source's own, which hold what `raw` says. Raises ConfigError.
+    """
     key = f"streams.{stream}.source.path"
     path = _find_data_file(source.path, key)
     files = [os.fsencode(path.name)]
@@ -89,23 +96,42 @@ def scan_lmdb(
     asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
-        listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys, raw)
+        own = find_own_array(stream, source.images, images, raw)
+        wanted = [_ImageArray(own.name, own.key, own.form), *_list_further_images(stream, own.inside)]
+        listing = _LmdbListing(file, source, wanted, keys, f"streams.{stream}.source.names")
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
-    def build_column(name: str, array: str) -> Column:
-        values = listing.collectors[array].join_values()
-        return npy_columns.build_array_column(
-            values, path, f"{path.name}:{array}", build_label_key(stream, name), file.count
-        )
-
-    columns = {name: [build_column(name, array) for array in several] for name, several in asked.items()}
-    found = convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count))
-    extra = {OFFSETS_COLUMN: listing.offsets, COMMIT_COLUMN: np.array([file.commit])}
-    names = listing.join_display_names()
+    columns = {
+        name: [listing.build_label_column(array, build_label_key(stream, name)) for array in several]
+        for name, several in asked.items()
+    }
+    first, *more = listing.list_images(files, sizes, mtimes_ns)
+    beside = list_npy_images(stream, own.beside, file.count, source.range, path.parent, progress)
     return ScannedSamples(
-        path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra, display_names=names
+        path.parent,
+        files,
+        sizes,
+        mtimes_ns,
+        *convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count)),
+        arrays=first.arrays,
+        extra=first.extra,
+        display_names=listing.join_display_names(),
+        image_arrays=dict(zip(own.inside, more, strict=True)) | beside,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _ImageArray:
+    """An array of every sample that holds an image: its name, the configuration key, and what it must hold."""
+
+    name: str
+    key: str
+    form: ArrayForm | None
+
+
+def _list_further_images(stream: str, images: Images) -> list[_ImageArray]:
+    return [_ImageArray(str(image.place), build_images_key(stream, name), image.form) for name, image in images.items()]
 
 
 def _find_data_file(path: Path, key: str) -> Path:
@@ -144,23 +170,29 @@ class _ArrayCollector:
 
 
 class _LmdbListing:
-    """Lists a file in one pass. `keys` maps the name of each label's array to the configuration key that needs it."""
+    """Lists a file in one pass. `keys` maps the name of each label's array to the configuration key that needs it.
+
+    `arrays` describes the images, in their order, and `offsets` has where each array lies in its sample.
+    """
 
     def __init__(
-        self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str], raw: RawNumbers | None
+        self,
+        file: PyxisFile,
+        source: LmdbSource,
+        images: Sequence[_ImageArray],
+        keys: Mapping[str, str],
+        names_key: str,
     ) -> None:
         self._file = file
-        self._image_name = source.images
+        self._images = images
         self._range = source.range
-        self._raw = raw
-        self._images_key = images_key
         self._keys = dict(keys)
         self._name_array = source.names
-        self._names_key = f"{images_key.rpartition('.')[0]}.names"
+        self._names_key = names_key
         self._first: dict[str, ArrayField] = {}
         self.collectors = {name: _ArrayCollector() for name in keys}
-        self.offsets: Int64s = np.zeros(file.count, np.int64)
-        self.arrays: ArrayFiles | None = None
+        self.offsets: dict[str, Int64s] = {image.name: np.zeros(file.count, np.int64) for image in images}
+        self.arrays: list[ArrayFiles] = []
 
     def read_samples(self, progress: Callable[[int], None]) -> None:
         """Finds the offsets of the images, and collects the labels. Raises ConfigError."""
@@ -177,13 +209,34 @@ class _LmdbListing:
                 template = found
                 for name, column in self.collectors.items():
                     column.set_array_field(template.fields[name])
-            self.offsets[number] = find_memory_address(value) - origin + template.fields[self._image_name].start
+            start = find_memory_address(value) - origin
+            for name, offsets in self.offsets.items():
+                offsets[number] = start + template.fields[name].start
             for column in self.collectors.values():
                 column.add_value(value)
             if number % PROGRESS_FILES == 0:
                 progress(number)
         progress(self._file.count)
         self._warn_of_pixels_beyond_range(next(iter(known.values())))
+
+    def build_label_column(self, array: str, key: str) -> Column:
+        """Returns the values of a label's array, once all samples were read."""
+        values, path = self.collectors[array].join_values(), self._file.path
+        return npy_columns.build_array_column(values, path, f"{path.name}:{array}", key, self._file.count)
+
+    def list_images(self, files: Sequence[bytes], sizes: Int64s, mtimes_ns: Int64s) -> list[ImageArrays]:
+        """Returns where the images lie, in their order, once all samples were read. All lie in the same file."""
+        commit = np.array([self._file.commit])
+        return [
+            ImageArrays(
+                arrays,
+                files,
+                sizes,
+                mtimes_ns,
+                extra={OFFSETS_COLUMN: self.offsets[image.name], COMMIT_COLUMN: commit},
+            )
+            for image, arrays in zip(self._images, self.arrays, strict=True)
+        ]
 
     def _inspect_new_layout(self, number: int, value: memoryview) -> ValueTemplate:
         """Decodes a sample whose layout is new, and checks it against the first one. Raises ConfigError."""
@@ -194,14 +247,14 @@ class _LmdbListing:
                 f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write the "
                 "file again"
             ) from error
-        if self.arrays is None:
+        if not self.arrays:
             # The first sample decides which array holds the names. That array is added to `_keys` now, so that the loop
             # below checks it too.
             self._collect_names(template.fields)
-        for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
+        for name, key in (*self._keys.items(), *((image.name, image.key) for image in self._images)):
             self._check_sample_array(number, name, key, template.fields)
-        if self.arrays is None:
-            self.arrays = self._build_array_files(template)
+        if not self.arrays:
+            self.arrays = [self._build_array_files(template, image) for image in self._images]
             for name, key in self._keys.items():
                 each, file = template.fields[name], format_path(self._file.path)
                 npy_columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
@@ -243,7 +296,7 @@ class _LmdbListing:
             raise ConfigError(
                 f"{key}: {name!r} is {found} in {self._format_sample(number)}, which is empty; write it again"
             )
-        kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
+        kinds = (found.dtype, first.dtype) if name in self.offsets else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
                 f"{key}: {name!r} is {found} in {self._format_sample(number)}, and {first} in "
@@ -254,25 +307,33 @@ class _LmdbListing:
     def _format_sample(self, number: int) -> str:
         return format_path(build_row_name(os.fsencode(self._file.path), number))
 
-    def _build_array_files(self, template: ValueTemplate) -> ArrayFiles:
+    def _build_array_files(self, template: ValueTemplate, image: _ImageArray) -> ArrayFiles:
         """Describes the images, of which the first has this layout. Raises ConfigError when they are no images."""
-        image, count = template.fields[self._image_name], self._file.count
-        what = f"{self._images_key}: {self._image_name!r} of {format_path(self._file.path)}"
-        stored = StorageFormat("lmdb", self._image_name, range=self._range)
+        found, count = template.fields[image.name], self._file.count
+        what = f"{image.key}: {image.name!r} of {format_path(self._file.path)}"
+        stored = StorageFormat("lmdb", image.name, range=self._range if image.form is None else None)
         shape, stored = inspect_image_array(
-            what, (count, *image.shape), image.dtype, stored, lambda: self._read_images_to_inspect(template), self._raw
+            what,
+            (count, *found.shape),
+            found.dtype,
+            stored,
+            lambda: self._read_images_to_inspect(template, image.name),
+            image.form,
         )
         return ArrayFiles(shape, (0, count), (0,), stored)
 
     def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
         """Warns if many pixels of the first images lie outside the range; `template` is the layout of the first."""
-        if self._range and (warning := format_range_warning(self._read_images_to_inspect(template), self._range)):
-            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), warning)
+        for image in self._images:
+            bounds = self._range if image.form is None else None
+            first = None if bounds is None else self._read_images_to_inspect(template, image.name)
+            if bounds is not None and first is not None and (warning := format_range_warning(first, bounds)):
+                _log.warning("%s: %r of %s: %s", image.key, image.name, format_path(self._file.path), warning)
 
-    def _read_images_to_inspect(self, template: ValueTemplate) -> npt.NDArray[Any]:
+    def _read_images_to_inspect(self, template: ValueTemplate, name: str) -> npt.NDArray[Any]:
         """Reads the first images as they are stored."""
         column = _ArrayCollector()
-        column.set_array_field(template.fields[self._image_name])
+        column.set_array_field(template.fields[name])
         for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
             column.add_value(value)
         return column.join_values()

@@ -26,7 +26,7 @@ class LmdbStore(RowStore):
     """Images in an LMDB file. Once the file has been written to, the store holds no sample any more."""
 
     def _open_files(self) -> None:
-        self._commit = int(self._manifest.find_extra_column(COMMIT_COLUMN)[0])
+        self._commit = int(self._listed.find_extra_column(COMMIT_COLUMN)[0])
         self._memory = self._map_file(0)
         self._page_bytes = self._read_page_bytes()
         self._pixels = np.frombuffer(self._memory, np.uint8)
@@ -36,7 +36,7 @@ class LmdbStore(RowStore):
         if head is not None and head.commit == self._commit:
             return head.page_bytes
         raise ConfigError(
-            f"{os.fsdecode(self._manifest.file_name(0))!r} and all others are stale: their LMDB file was written to "
+            f"{os.fsdecode(self._listed.file_name(0))!r} and all others are stale: their LMDB file was written to "
             "since they were listed; restart with --rescan to list it again"
         )
 
@@ -59,7 +59,7 @@ class LmdbStore(RowStore):
 
     def _find_offsets(self, rows: Ids) -> list[int]:
         """Returns the offset of each image in the file, in bytes."""
-        offsets: list[int] = self._manifest.find_extra_column(OFFSETS_COLUMN)[rows].tolist()
+        offsets: list[int] = self._listed.find_extra_column(OFFSETS_COLUMN)[rows].tolist()
         return offsets
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, TextColumn
+from streamd.dataset.manifest.image_arrays import ImageArrayHeader, find_array_contradiction, list_array_columns
 from streamd.dataset.manifest.image_files import list_image_columns
 from streamd.dataset.manifest.ragged import ROWS_PREFIX
 from streamd.dataset.manifest.types import ArrayFiles, ShardFiles
@@ -67,6 +68,7 @@ class ManifestHeader:
     arrays: ArrayFiles | None = None
     shards: ShardFiles | None = None
     images: dict[str, bytes | None] = field(default_factory=dict)
+    image_arrays: dict[str, ImageArrayHeader] = field(default_factory=dict)
 
 
 _header_decoder: Final = msgspec.json.Decoder(ManifestHeader)
@@ -145,11 +147,11 @@ def _find_contradiction(header: ManifestHeader) -> str:
     if shards is not None and not len(shards.names) == len(shards.sizes) == len(shards.mtimes_ns):
         return f"{len(shards.names)} shards have {len(shards.sizes)} sizes and {len(shards.mtimes_ns)} mtimes"
     if arrays is None:
-        return ""
+        return f"{len(header.image_arrays)} images are rows, and samples are not" if header.image_arrays else ""
     has_right_count = "rows" in header.columns or arrays.starts[-1:] == (header.samples,)
     if len(arrays.starts) != len(arrays.offsets) + 1 or not has_right_count:
         return f"{len(arrays.offsets)} files begin at rows {arrays.starts[:8]}, of {header.samples}"
-    return ""
+    return find_array_contradiction(header.image_arrays, arrays.starts[-1])
 
 
 def _find_column_form(header: ManifestHeader, name: str) -> tuple[re.Pattern[str], int]:
@@ -174,7 +176,7 @@ def _list_needed_columns(header: ManifestHeader) -> dict[str, int | None]:
     needed |= {f"{LABEL_PREFIX}{name}": samples for name in header.labels}
     needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
-    needed |= list_image_columns(header.images, samples, columns)
+    needed |= list_image_columns(header.images, samples, columns) | list_array_columns(header.image_arrays)
     if any(name.startswith(DISPLAY_PREFIX) for name in columns):
         needed |= {f"{DISPLAY_PREFIX}names": None, f"{DISPLAY_PREFIX}offsets": samples + 1}
     for prefix, names in (("", files), (DISPLAY_PREFIX, samples)):

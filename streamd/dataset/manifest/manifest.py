@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -42,7 +42,16 @@ from streamd.dataset.manifest.header import (
     encode_header,
     read_manifest_header,
 )
+from streamd.dataset.manifest.image_arrays import (
+    ARRAY_PREFIX,
+    ImageArrayHeader,
+    ListedArrays,
+    build_array_columns,
+    build_array_headers,
+    digest_image_arrays,
+)
 from streamd.dataset.manifest.image_files import (
+    IMAGE_PREFIX,
     ListedImage,
     build_image_columns,
     digest_image_files,
@@ -81,6 +90,7 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
     digest_image_files(digest, scanned.images)
+    digest_image_arrays(digest, scanned.image_arrays)
     return digest.hex_text()
 
 
@@ -122,7 +132,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
         columns |= {f"{DISPLAY_PREFIX}{name}": column for name, column in names.items()}
-    columns |= build_image_columns(scanned.images)
+    columns |= build_image_columns(scanned.images) | build_array_columns(scanned.image_arrays)
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -134,22 +144,54 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         arrays=scanned.arrays,
         shards=scanned.shards,
         images=encode_image_roots(scanned.images),
+        image_arrays=build_array_headers(scanned.image_arrays),
     )
     _write_file(path, header, columns.values())
 
 
-def write_manifest_copy(path: Path, listed: Manifest, *, root: Path, mtimes_ns: Int64s, config_id: str) -> None:
+@dataclass(frozen=True, slots=True, eq=False)
+class CopiedFiles:
+    """Where the files of one further image are copied to: `root` None is that of the samples; `mtimes_ns` in ns."""
+
+    root: Path | None
+    mtimes_ns: Int64s
+
+
+def write_manifest_copy(
+    path: Path,
+    listed: Manifest,
+    *,
+    root: Path,
+    mtimes_ns: Int64s,
+    config_id: str,
+    images: Mapping[str, CopiedFiles],
+) -> None:
     """Writes a list again for the same files below another `root`, as `write_manifest` does.
 
-    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list.
+    `mtimes_ns` are those of the files there, in ns: one for each sample, array file or shard of the list. `images` has
+    the files of each further image; the mtimes of those that lie in shards are empty.
     """
     columns, shards = dict(listed.columns_by_name), listed.shards
     if shards is None:
         columns["mtimes_ns"] = narrow_integers(mtimes_ns)
     else:
         shards = replace(shards, mtimes_ns=tuple(mtimes_ns.tolist()))
-    facts = os.fsencode(root), listed.samples, listed.content_id, config_id, dict(listed.labels)
-    header = ManifestHeader(*facts, compute_extents(columns), listed.arrays, shards)
+    for name, files in images.items():
+        prefix = IMAGE_PREFIX if name in listed.images else ARRAY_PREFIX
+        columns[f"{prefix}{name}.mtimes_ns"] = narrow_integers(files.mtimes_ns)
+    roots = {name: None if each.root is None else os.fsencode(each.root) for name, each in images.items()}
+    header = ManifestHeader(
+        root=os.fsencode(root),
+        samples=listed.samples,
+        content_id=listed.content_id,
+        config_id=config_id,
+        labels=dict(listed.labels),
+        columns=compute_extents(columns),
+        arrays=listed.arrays,
+        shards=shards,
+        images={name: roots[name] for name in listed.images},
+        image_arrays={name: ImageArrayHeader(image.arrays, roots[name]) for name, image in listed.image_arrays.items()},
+    )
     _write_file(path, header, columns.values())
 
 
@@ -211,7 +253,7 @@ class Manifest:
     `content_id` is that of `compute_content_id`, and `config_id` the one that was written. `sizes` (n,) are in bytes,
     and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
     None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
-    None. `images` has the files of further images by name.
+    None. `images` has the files of further images by name, and `image_arrays` their arrays.
     """
 
     def __init__(self, path: Path, header: ManifestHeader, data: ColumnArray) -> None:
@@ -233,6 +275,10 @@ class Manifest:
         }
         self._display_names = FileNames(shown) if shown else None
         self.images = {name: ListedImage(name, root, self._columns) for name, root in header.images.items()}
+        self.image_arrays = {
+            name: ListedArrays.from_columns(name, image, self.root, self._columns, self.lookup_rows)
+            for name, image in header.image_arrays.items()
+        }
         self._list_id = ""
 
     @staticmethod
@@ -261,8 +307,10 @@ class Manifest:
             digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
-            for image in self.images.values():
-                _digest_columns(digest, image.mtimes_ns.astype(np.int64, copy=False))
+            of_images = [each.mtimes_ns for each in self.images.values()]
+            of_images += [each.mtimes_ns for each in self.image_arrays.values()]
+            for mtimes_ns in of_images:
+                _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
             self._list_id = digest.hex_text()
         return self._list_id
 
@@ -285,7 +333,8 @@ class Manifest:
     def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Returns the bytes of each sample, of its files or its row, (len(ids),)."""
         if self.arrays is not None:
-            return np.full(ids.size, self.arrays.row_bytes, np.int64)
+            several = (self.arrays, *(image.arrays for image in self.image_arrays.values()))
+            return np.full(ids.size, sum(each.row_bytes for each in several), np.int64)
         # The images are added one by one, since most samples have one.
         own = self.sizes[ids].astype(np.int64)
         return sum((image.sizes[ids].astype(np.int64) for image in self.images.values()), own)
@@ -378,6 +427,7 @@ class Manifest:
         """Drops the mapping; it ends with the last array taken from it."""
         self._columns.clear()
         self.images.clear()
+        self.image_arrays.clear()
         self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:

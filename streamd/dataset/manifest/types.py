@@ -121,6 +121,22 @@ class ImageFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageArrays:
+    """One further image of every sample, where samples are rows of arrays: the files that hold it.
+
+    Row i of `arrays` belongs to row i of the samples' own. `files`, `sizes` and `mtimes_ns` have one entry a file, and
+    `extra` what its store needs, as in `ScannedSamples`. `root` None means the root of the samples.
+    """
+
+    arrays: ArrayFiles
+    files: Sequence[bytes]
+    sizes: Int64s
+    mtimes_ns: Int64s
+    root: Path | None = None
+    extra: Mapping[str, Int64s] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ScannedSamples:
     """The samples of one stream, as they were on the disk. Position i in every column is sample id i.
 
@@ -143,7 +159,8 @@ class ScannedSamples:
     Where samples lie in `shards`, each of `files` is a shard's name and the name of the image in it. `mtimes_ns` is
     empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset`, in bytes.
 
-    `images` has the files of further images by name; `files` are those of the first.
+    `images` has the files of further images by name; `files` are those of the first. Where samples are rows of arrays,
+    `image_arrays` has the arrays of further images.
     """
 
     root: Path
@@ -161,6 +178,7 @@ class ScannedSamples:
     shards: ShardFiles | None = None
     display_names: Sequence[bytes] | None = None
     images: Mapping[str, ImageFiles] = field(default_factory=dict)
+    image_arrays: Mapping[str, ImageArrays] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:

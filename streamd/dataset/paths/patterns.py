@@ -148,6 +148,14 @@ def find_files(
     return MatchedFiles(root, names, sizes, mtimes_ns)
 
 
+def glob_files(path: str) -> list[Path]:
+    """Returns the files that `path` names: a file, the .npy files of a folder, or those that match a pattern."""
+    place = Path(path)
+    if place.is_dir():
+        return sorted(place.glob(f"*{NPY_SUFFIX}"))
+    return [place] if place.exists() else [Path(name) for name in glob.glob(path)]  # noqa: PTH207 - absolute names
+
+
 def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigError:
     """Returns the error for a missing file. Each file holds many samples, so a stream is never served without one."""
     if root.is_link(name):

@@ -31,17 +31,28 @@ _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFiles:
-    """The files that must lie below `root`: half of `chosen_files`, and all `required_files`, which a store needs."""
+    """The files that must lie below `root`: half of `chosen_files`, and all `required_files`, which a store needs.
+
+    `elsewhere` has the files that a store needs below other roots.
+    """
 
     root: Path
     chosen_files: tuple[NameAndSize, ...]
     required_files: tuple[bytes, ...] = ()
+    elsewhere: tuple[tuple[Path, tuple[bytes, ...]], ...] = ()
 
 
 def choose_expected_files(manifest: Manifest) -> ExpectedFiles:
     """Returns the files by which the data of a manifest are recognised. Does not touch the data."""
     needs = tuple(manifest.array_file_names()) if manifest.shards is None else manifest.shards.names
-    return ExpectedFiles(manifest.root, tuple(_list_sample_files(manifest, _choose_proof_samples(manifest))), needs)
+    more = [(image.root, tuple(image.array_file_names())) for image in manifest.image_arrays.values()]
+    inside = {name: None for root, names in more if root == manifest.root for name in names}
+    return ExpectedFiles(
+        manifest.root,
+        tuple(_list_sample_files(manifest, _choose_proof_samples(manifest))),
+        (*needs, *(name for name in inside if name not in needs)),
+        tuple(each for each in more if each[0] != manifest.root),
+    )
 
 
 def _choose_proof_samples(manifest: Manifest) -> Ids:
@@ -115,11 +126,22 @@ def check_files_present(root: int, expected: ExpectedFiles) -> None:
     # A store needs every one of its files, so all of them must exist. Where each image is a file of its own, some may
     # be missing.
     if expected.required_files:
-        missing = next((name for name in expected.required_files if _stat_below_root(root, name) is None), None)
-        if missing is not None:
-            raise DataAwayError(f"{format_path(missing)} is not in {format_path(expected.root)}")
+        _check_all_present(root, expected.root, expected.required_files)
+        for folder, names in expected.elsewhere:
+            other = open_root_folder(folder)
+            try:
+                _check_all_present(other, folder, names)
+            finally:
+                os.close(other)
     elif not is_root_proven(root, expected.chosen_files):
         raise DataAwayError(
             f"{format_path(expected.root)} is empty, or not the folder that was listed: of "
             f"{len(expected.chosen_files)} files drawn from the list, fewer than half are there with their listed sizes"
         )
+
+
+def _check_all_present(root: int, folder: Path, names: Iterable[bytes]) -> None:
+    """Raises DataAwayError unless all files are below an open root, which is that of `folder`."""
+    missing = next((name for name in names if _stat_below_root(root, name) is None), None)
+    if missing is not None:
+        raise DataAwayError(f"{format_path(missing)} is not in {format_path(folder)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamd.core.spec import ImageSpec
@@ -20,10 +20,19 @@ _READERS: Final[dict[str, Callable[[bytes, RawForm], RawPicture]]] = {"PNG": rea
 
 def decode_raw_image(data: bytes, row: Numbers, image: ImageSpec, draw: Draw | None = None) -> Geometry:
     """Reads a file into `row`, (height, width, channels) of the dtype of `image`; see `decode_image`."""
+    return decode_raw_into_rows(data, [row], image, [draw])[0]
+
+
+def decode_raw_into_rows(
+    data: bytes, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Reads a file once, and writes what each of `draws` shows of it into the row of the same number."""
     picture = read_raw_picture(data, RawForm(image.channels, image.dtype))
-    geometry = draw_geometry(image, picture.upright_size, draw)
-    resize_numbers(row, picture.turn_upright(), geometry, image.fill)
-    return geometry
+    numbers = picture.turn_upright()
+    drawn = [draw_geometry(image, picture.upright_size, draw) for draw in draws]
+    for row, geometry in zip(rows, drawn, strict=True):
+        resize_numbers(row, numbers, geometry, image.fill)
+    return drawn
 
 
 def read_raw_picture(data: bytes, form: RawForm) -> RawPicture:

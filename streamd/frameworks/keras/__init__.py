@@ -59,25 +59,22 @@ def fit_data(
 ) -> StreamAdapter:
     """Wraps a stream for use as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
-    An epoch of `fit` is an epoch of the stream, or the rest of one that was left early, in the stream's order; nothing
-    is fetched before it begins. Validation, `evaluate` and `predict` begin each call at the first batch of the
-    subscription's first epoch, so that they see the same samples each time; `fit` then continues where it was. Within a
-    `fit`, they need their own subscription. Images have the dtype and shape that the stream says, uint8 (B, H, W, C) by
-    default. TensorFlow computes over the batch's own memory; JAX and torch do so if they have released the previous
-    batch, and otherwise get a copy. Subscribe without `epochs`, so that only `fit` sets their number; a `fit` of more
-    epochs than the subscription has is refused at once.
+    An epoch of `fit` is one of the stream, or the rest of one that was left early; nothing is fetched before it begins.
+    Validation, `evaluate` and `predict` begin each call at the first batch of the subscription's first epoch, so that
+    they see the same samples each time; `fit` then continues where it was. Within a `fit`, they need their own
+    subscription. Images are uint8 (B, H, W, C) unless the stream says otherwise. TensorFlow computes over the batch's
+    own memory; JAX and torch do so if they have released the previous batch, and otherwise get a copy. Subscribe
+    without `epochs`, so that only `fit` sets their number; a `fit` of more epochs than the subscription has is refused
+    at once.
 
     Every argument of Keras's methods is honoured, or refused with a message that says what to write instead. A loop
     over the returned object sees the batches of `evaluate`, and leaves the position of `fit` unchanged. After
-    `predict`, its `labels` and `names()` (file names) are those of the rows of the result.
+    `predict`, its `labels` and `names()` (file names) are those of the rows of the result. Replicas of a
+    MirroredStrategy, and on JAX the devices of a keras.distribution, share each batch; if each device has its own
+    process, subscribe with rank="auto".
 
-    Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
-    JAX; nothing is read ahead for them. If each device has its own process, subscribe with rank="auto".
-
-    One input or target is an array, several are a dict by name.
-
-    inputs: the images and labels that go into the model. None: all images but those of mode index. Where only labels
-        are named, the first image goes in with them as "images"; otherwise exactly what is named.
+    inputs: the images and labels that go into the model: an array for one, a dict for several. None: all images but
+        those of mode index. Labels alone: these, and the first image as "images". Otherwise exactly what is named.
     targets: the labels and images that the model learns. "auto": all labels but text, and all images of mode index,
         without those among the inputs. None: nothing. An autoencoder is `targets=["image"]`.
     one_hot: expands categories among the targets to float32 (B, classes).
@@ -88,11 +85,10 @@ def fit_data(
         make one of the stream.
 
     Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
-    are masked, or the last batch is padded. The weights are (B,), but for a target with several values per sample they
-    have the shape of a usual loss's values: (B, H, W) for an image, (B, max) for boxes and points. Compile with
-    `weighted_metrics`, which ignore rows of weight 0; `metrics` count them, and so does a loss without
-    `reduction="mean_with_sample_weight"`. With it, a batch of padding alone counts as a loss of 0; the loss as a
-    weighted metric is exact. Raises ConfigError for images and labels that the stream lacks, MissingExtraError.
+    are masked, or the last batch is padded. Weights are (B,), but (B, H, W) for an image and (B, max) for boxes and
+    points. Compile with `weighted_metrics`, which ignore rows of weight 0; `metrics` count them, and so does a loss
+    without `reduction="mean_with_sample_weight"`. With it, a batch of padding alone counts as a loss of 0; the loss as
+    a weighted metric is exact. Raises ConfigError for images and labels that the stream lacks, MissingExtraError.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
@@ -122,10 +118,13 @@ def normalization(spec: StreamSpec, image: str | None = None) -> Any:
     """Returns a standard Keras layer that applies the stream's `normalize`: (B, H, W, C) of any dtype in, float out.
 
     image: which of several images of a sample; default: the first. `none` only converts to float. As part of the
-    model the layer is saved with it, so inference uses the same numbers.
+    model the layer is saved with it, so inference uses the same numbers. The layer computes in float32 unless pixels
+    are uint8: float16 has no number for 65535.
     """
     layers, numbers = load_keras().layers, compute_pixel_scaling(spec, image)
+    is_wide = (spec.image if image is None else spec.images[image]).dtype != "uint8"
+    options = {"dtype": "float32"} if is_wide else {}  # else that of the present policy
     if numbers.even:
         mean, std = numbers.mean[0], numbers.std[0]
-        return layers.Rescaling(1 / std, offset=0.0 - mean / std)
-    return layers.Normalization(mean=list(numbers.mean), variance=[value * value for value in numbers.std])
+        return layers.Rescaling(1 / std, offset=0.0 - mean / std, **options)
+    return layers.Normalization(mean=list(numbers.mean), variance=[value * value for value in numbers.std], **options)

@@ -226,8 +226,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def __repr__(self) -> str:
         steps, samples = format_count(len(self), "step"), format_count(self.spec.batch_size, "sample")
-        parts = [f"x: {', '.join(_describe_array(self.spec, name) for name in self.feed.inputs.values())}"]
-        targets = [_describe_array(self.spec, name) for name in self.feed.targets]
+        parts = [f"x: {', '.join(_describe_array(self.spec, name, key) for key, name in self.feed.inputs.items())}"]
+        targets = [_describe_array(self.spec, name, name) for name in self.feed.targets]
         parts += [f"y: {', '.join(targets)}"] if targets else []
         parts += ["with weights"] if self.feed.weighted else []
         return f"<fit_data of {self.spec.name!r}: {steps} an epoch, {samples} each; {'; '.join(parts)}>"
@@ -434,9 +434,9 @@ def _describe_fed_stream(data: Any) -> FedStream | None:
     return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None, has_targets)
 
 
-def _describe_array(spec: StreamSpec, name: str) -> str:
-    """Describes an input or a target: `photo 32x32x3`, `kind (3 classes)`."""
+def _describe_array(spec: StreamSpec, name: str, key: str) -> str:
+    """Describes an input or a target that the model receives as `key`: `photo 32x32x3`, `kind (3 classes)`."""
     if name in spec.images:
-        return f"{name} {'x'.join(map(str, spec.images[name].shape))}"
+        return f"{key} {'x'.join(map(str, spec.images[name].shape))}"
     label = spec.labels[name]
     return f"{name} ({format_count(len(label.classes), 'class', 'classes') if label.classes else label.type})"

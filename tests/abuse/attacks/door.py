@@ -59,6 +59,7 @@ def reach_beyond_socket(target: Target) -> dict[str, int]:
     tries: list[Callable[[], object]] = [
         path.unlink,
         lambda: path.rename(path.with_suffix(".old")),
+        lambda: socket.socket(socket.AF_UNIX).bind(str(path)),
         lambda: socket.socket(socket.AF_UNIX).bind(str(path.parent / "other")),
         lambda: path.chmod(0o777),
         lambda: os.open(f"{path}.lock", os.O_RDWR),

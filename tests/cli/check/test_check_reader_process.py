@@ -11,7 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from support.array_records import MASKS, build_array_stream
 from support.faulty_data import animals, picture, spoil
+from support.record_readers import open_records
 from support.served_folder import file_of, serve
 from support.transform_programs import Write
 
@@ -158,7 +160,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
 def test_a_transform_fault_says_what_a_worker_would_do(
     transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
 ) -> None:
-    fault = transform_sample_row(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
+    fault = transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), colour, np.uint8)})
     assert fault is not None
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
@@ -166,5 +168,22 @@ def test_a_transform_fault_says_what_a_worker_would_do(
 def test_good_samples_have_no_fault_with_and_without_a_transform(
     transformed: StreamReader, source: StreamReader
 ) -> None:
-    assert transform_sample_row(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None
-    assert transform_sample_row(source, 3, np.full((32, 32, 3), 1, np.uint8)) is None
+    assert transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), 3, np.uint8)}) is None
+    assert transform_sample_row(source, 3, {"image": np.full((32, 32, 3), 1, np.uint8)}) is None
+
+
+def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tmp_path: Path) -> None:
+    masks = MASKS.copy()
+    masks[4, 0, 0] = 400
+    images = {"photo": {"size": [20, 30]}, "mask": {"like": "photo", "mode": "index"}}
+    stream = build_array_stream(tmp_path, "hdf5 compressed", images, arrays={"mask": masks})
+    page = create_memfd("track", PROGRESS_PAGE_BYTES)
+    with open_records(stream, tmp_path) as reader:
+        seen = read_sample_group(reader, SampleGroup(0, list(range(6))), ProgressPage(page))
+    os.close(page)
+    (fault,) = seen.faults
+    assert (fault.sample_id, fault.effect) == (4, "verdict")
+    assert fault.reason.startswith("mask: it holds the class number 400")
+    assert len(set(seen.digests)) == 5
+    assert (seen.formats, seen.sizes) == ({"H5": 5}, {"20x30": 5})
+    assert seen.unpacked == 6  # chunks of two rows, of both arrays

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from support.daemon_process import write_images
 
+from streamd.cli.init import config_text
 from streamd.cli.init.config_text import format_entry, format_starter_config
 from streamd.config.load import load_config, parse_yaml
+from streamd.daemon.starter.data_survey import DataKind
 from streamd.daemon.starter.starter_config import LoggedProgress, StarterConfig, make_starter_config
 
 NO_PROGRESS = LoggedProgress(lambda: 0.0)
@@ -64,3 +67,18 @@ def test_paths_are_written_by_the_given_function_and_the_file_is_valid(tmp_path:
 def test_an_entry_is_one_line(key: str, value: object, line: str) -> None:
     assert format_entry(key, value) == line
     assert parse_yaml(line, "x").data == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("folder", {"kind": "folder", "path": "/data"}),
+        ("table", {"kind": "table", "path": "/data.csv", "image": "file"}),
+        ("tar", {"kind": "tar", "path": "/data.tar"}),
+    ],
+)
+def test_the_comment_about_masks_is_a_configuration_that_loads(kind: DataKind, source: dict[str, object]) -> None:
+    _, written, *_ = config_text._iterate_mask_comments(kind)
+    keys = YAML(typ="safe").load(written.removeprefix("# "))
+    stream = load_config({"streams": {"train": {"source": source, **keys}}}).streams["train"]
+    assert (list(stream.all_images), stream.all_images["mask"].mode) == (["photo", "mask"], "index")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.boxed_pictures import write_coco
 from support.daemon_process import stream_config, write_images
 from support.pack_streams import decoded, stream_of, write_table
 from support.served_folder import serve, spoil
@@ -45,7 +45,7 @@ async def collect_batches(batches: BatchDecoder, first: int) -> list[DecodedBatc
     batches.request_batches_from(first)
     found = []
     while (batch := await batches.wait_for_next_batch()) is not None:
-        found.append(DecodedBatch(batch.index, batch.ids.copy(), batch.images.copy(), batch.bad_rows, batch.slot))
+        found.append(replace(batch, rows=batch.rows.select_rows(np.ones(batch.rows.ids.size, np.bool_))))
         batches.release_batch(batch)
     return found
 
@@ -64,8 +64,11 @@ def test_workers_decode_the_batches_in_order_without_the_bad_rows(stream: Served
     wanted = [decoded(stream, source, index) for index in range(1, 6)]
     source.close()
     assert [each.index for each in found] == [1, 2, 3, 4, 5]
-    assert [each.ids.tolist() for each in found] == [each.ids.tolist() for each in wanted]
-    assert all(np.array_equal(mine.images, theirs.images) for mine, theirs in zip(found, wanted, strict=True))
+    assert [each.rows.ids.tolist() for each in found] == [each.rows.ids.tolist() for each in wanted]
+    assert all(
+        np.array_equal(mine.rows.images["image"], theirs.rows.images["image"])
+        for mine, theirs in zip(found, wanted, strict=True)
+    )
     assert [(row.sample_id, row.file) for each in found for row in each.bad_rows] == [
         (bad, stream.format_file_name(bad))
     ]
@@ -225,15 +228,3 @@ def test_batches_are_whole_tasks_of_some_megabytes(tmp_path: Path, side: int, me
     with stream_of(config, tmp_path / "list") as stream:
         assert compute_pack_batch_rows(stream, memory_bytes) == rows
         assert build_packing_stream(stream, shuffled=False, batch_rows=rows).spec.batch_size == rows
-
-
-def test_boxes_are_refused_by_name_until_packs_hold_them(tmp_path: Path) -> None:
-    path = write_coco(tmp_path, [])
-    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
-    config = load_config({"streams": {"train": {"source": source, "image": {"size": [8, 8]}}}})
-    told = r"streams\.train\.labels\.boxes: packs of labels of type boxes are not in this version"
-    with (
-        pytest.raises(ConfigError, match=told),
-        list_and_open_stream(config, "train", tmp_path / "list", lambda *_: None),
-    ):
-        pass

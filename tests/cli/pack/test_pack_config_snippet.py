@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ruamel.yaml import YAML
+from support.sample_specs import some_spec
 
 from streamd.cli.pack.config_snippet import (
     build_decoded_image_settings,
@@ -40,8 +41,9 @@ def test_yaml_reads_back_to_the_same_keys_with_leaves_on_one_line() -> None:
     ],
 )
 def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
-    assert build_decoded_image_settings(image) == decoded
-    assert build_encoded_image_settings(image) == encoded
+    spec = some_spec(images={"image": image}, normalize="none")
+    assert build_decoded_image_settings(spec, {}) == {"image": decoded}
+    assert build_encoded_image_settings(spec, None) == {"image": encoded}
 
 
 def test_settings_that_a_pack_does_not_change_are_kept() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from streamd.cli.pack import workdir
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.checksums import PackChecksum, compute_row_checksums
+from streamd.cli.pack.checksums import PackChecksum
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -23,8 +24,7 @@ from streamd.cli.pack.workdir import (
     translate_disk_full_error,
 )
 from streamd.core.bad_samples import BadRow
-from streamd.core.permutation import Ids, Words
-from streamd.dataset.arrays.store import Pixels
+from streamd.core.permutation import Words
 from streamd.errors import ConfigError, PackError
 
 
@@ -161,9 +161,9 @@ class MemoryWriter:
     def resume_after_rows(self, rows: int, _place: Mapping[str, int]) -> None:
         self.rows = self.safe = rows
 
-    def append_rows(self, _ids: Ids, images: Pixels) -> Words:
-        self.rows += len(images)
-        return compute_row_checksums(images)
+    def append_rows(self, rows: PackedRows) -> Words:
+        self.rows += rows.ids.size
+        return rows.compute_checksums()
 
     def sync_to_disk(self) -> dict[str, int]:
         self.safe = self.rows
@@ -179,7 +179,8 @@ def batch(index: int, *, bad: bool = False) -> DecodedBatch:
     ids = np.arange(2 * index, 2 * index + 2)
     left_out = (BadRow(1, 2 * index + 1, "b.png", "broken", "masked"),) if bad else ()
     images = np.full((2, 1, 1, 3), index, np.uint8)
-    return DecodedBatch(index, ids[:1] if bad else ids, images[:1] if bad else images, left_out, 0)
+    rows = PackedRows(ids[:1] if bad else ids, {"image": images[:1] if bad else images})
+    return DecodedBatch(index, rows, left_out, 0)
 
 
 @pytest.fixture

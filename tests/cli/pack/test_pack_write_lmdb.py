@@ -12,6 +12,7 @@ import pytest
 from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 
 from streamd.cli.pack import write_lmdb as packing_lmdb
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.cli.pack.write_lmdb import LmdbWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import ConfigError, PackError
@@ -72,7 +73,7 @@ def test_values_written_after_the_last_journal_entry_are_written_again(pack_job:
     first = LmdbWriter(pack_job)
     first.resume_after_rows(0, {})
     images = pixels_of(pack_job.stream)
-    first.append_rows(np.arange(5), 255 - images)
+    first.append_rows(PackedRows(np.arange(5), {"image": 255 - images}))
     first.sync_to_disk()
     first.close()
     second = LmdbWriter(pack_job)
@@ -88,7 +89,7 @@ def test_a_map_that_is_too_small_grows(pack_job: PackJob, monkeypatch: pytest.Mo
     writer = LmdbWriter(pack_job)
     writer.resume_after_rows(0, {})
     images = np.random.default_rng(0).integers(0, 256, (400, *pack_job.stream.spec.image_shape), dtype=np.uint8)
-    sums = writer.append_rows(np.zeros(400, np.int64), images)
+    sums = writer.append_rows(PackedRows(np.zeros(400, np.int64), {"image": images}))
     writer.sync_to_disk()
     writer.finish_pack(NO_IDS)
     assert read_back(writer).tolist() == sums.tolist()

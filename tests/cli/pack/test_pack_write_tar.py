@@ -15,6 +15,7 @@ from PIL import Image
 from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all
 
 from streamd.cli.pack.batches import build_packing_stream
+from streamd.cli.pack.packed_rows import PackedRows
 from streamd.cli.pack.write_tar import TarWriter
 from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
@@ -91,13 +92,13 @@ def test_a_resumed_run_cuts_off_members_that_were_not_synced(pack_job: PackJob, 
     images = pixels_of(pack_job.stream)
     first = TarWriter(pack_job, 4000)
     first.resume_after_rows(0, {})
-    first.append_rows(np.arange(2), images[:2])
+    first.append_rows(PackedRows(np.arange(2), {"image": images[:2]}))
     place = first.sync_to_disk()
-    first.append_rows(np.arange(2, 5), images[2:])
+    first.append_rows(PackedRows(np.arange(2, 5), {"image": images[2:]}))
     first.close()
     second = TarWriter(pack_job, 4000)
     second.resume_after_rows(2, place)
-    second.append_rows(np.array([4]), images[4:])
+    second.append_rows(PackedRows(np.array([4]), {"image": images[4:]}))
     second.sync_to_disk()
     second.finish_pack(NO_IDS)
     second.close()
@@ -121,6 +122,6 @@ def test_a_file_that_changes_while_it_is_packed_ends_the_run(pack_job: PackJob, 
     writer = TarWriter(pack_job, 1 << 30)
     writer.resume_after_rows(0, {})
     with pytest.raises(PackError, match=r"b\.png was decoded, but cannot be read again: stale"):
-        writer.append_rows(np.arange(5), images)
+        writer.append_rows(PackedRows(np.arange(5), {"image": images}))
     writer.close()
     assert build_packing_stream(pack_job.stream, shuffled=False, batch_rows=9).spec.batches == 1

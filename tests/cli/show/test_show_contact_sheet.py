@@ -1,25 +1,17 @@
-"""The contact sheet: its layout, its pixels and its text."""
+"""The contact sheet: its pixels and its captions."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
-from support.sample_batches import flat, noise, some_batch
+from support.sample_batches import flat, noise, some_batch, some_masked_batch
 
-from streamd.cli.show.contact_sheet import (
-    SheetGrid,
-    compute_shown_size,
-    draw_sheet,
-    draw_text,
-    measure_width,
-    shorten_text,
-)
+from streamd.cli.show.contact_sheet import draw_sheet
+from streamd.cli.show.sheet_grid import SheetGrid, compute_shown_size
 from streamd.client import Batch
 from streamd.core.bad_samples import BadRow
+from streamd.core.class_colours import get_box_colour, get_class_colour
 from streamd.core.spec import LabelSpec
 
 TOP = 80
@@ -41,44 +33,6 @@ def places(sheet: npt.NDArray[np.uint8], image: npt.NDArray[np.uint8]) -> list[t
     high, wide = image.shape[:2]
     corners = np.argwhere((sheet[: -high + 1, : -wide + 1] == image[0, 0]).all(axis=2)).tolist()
     return [(y, x) for y, x in corners if np.array_equal(sheet[y : y + high, x : x + wide], image)]
-
-
-@pytest.mark.parametrize(
-    ("stored", "shown"),
-    [
-        ((1, 1), (160, 160)),
-        ((28, 28), (140, 140)),
-        ((32, 64), (64, 128)),
-        ((128, 128), (128, 128)),
-        ((240, 100), (240, 100)),
-        ((480, 960), (120, 240)),
-        ((1, 4000), (1, 240)),
-    ],
-)
-def test_small_images_grow_by_whole_factors_and_large_ones_shrink(
-    stored: tuple[int, int], shown: tuple[int, int]
-) -> None:
-    assert compute_shown_size(*stored) == shown
-
-
-@pytest.mark.parametrize("cells", [1, 2, 7, 32, 100, 256, 1024])
-@pytest.mark.parametrize("shape", [(32, 32), (128, 128), (66, 200), (600, 100)])
-def test_cells_neither_overlap_nor_leave_the_sheet(cells: int, shape: tuple[int, int]) -> None:
-    grid = SheetGrid.compute_grid_layout(cells, shape, label_lines=2, note_lines=2, top=TOP)
-    across, down = grid.sheet_size
-    boxes = sorted({grid.locate_cell(cell) for cell in range(cells)})
-    assert len(boxes) == cells
-    assert max(x for x, _ in boxes) + grid.cell_width < across
-    assert max(y for _, y in boxes) + grid.cell_height < down
-    assert min(y for _, y in boxes) == TOP
-    columns, rows = sorted({x for x, _ in boxes}), sorted({y for _, y in boxes})
-    assert all(right - left > grid.cell_width for left, right in pairwise(columns))
-    assert all(lower - upper > grid.cell_height for upper, lower in pairwise(rows))
-
-
-@pytest.mark.parametrize(("cells", "columns"), [(1, 1), (8, 8), (9, 5), (32, 8), (1024, 32)])
-def test_a_sheet_is_as_wide_as_a_screen_and_wider_only_for_many(cells: int, columns: int) -> None:
-    assert SheetGrid.compute_grid_layout(cells, (128, 128), label_lines=1, note_lines=0, top=TOP).columns == columns
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -143,7 +97,7 @@ def test_names_of_any_length_and_script_stay_within_their_cell() -> None:
     batch = some_batch(flat(2), [(label, [0, 1])], bad=[BadRow(1, 5, "x" * 4000, "y" * 200, "substituted")])
     files = {100: "a/" + "é" * 3000, 101: "b"}
     sheet = drawn(batch, files=files)
-    grid = SheetGrid.compute_grid_layout(2, (6, 8), label_lines=1, note_lines=2, top=TOP)
+    grid = SheetGrid.compute_grid_layout(2, [compute_shown_size(6, 8)], label_lines=1, note_lines=2, top=TOP)
     start = grid.locate_cell(1)[0] - 10
     assert (sheet[TOP:, start : start + 6] == 255).all()
     assert (sheet[:, -16:] == 255).all()
@@ -155,57 +109,20 @@ def test_the_heading_has_room_above_a_single_tiny_image() -> None:
     assert (sheet[:, -16:] == 255).all()
 
 
-WHITE = (255, 255, 255)
-BLACK = (0, 0, 0)
+def test_a_mask_is_laid_over_its_photo_and_explained_by_a_legend() -> None:
+    masked = some_masked_batch(4, 160, 160)
+    plain = drawn(some_batch(masked.arrays["photo"]))
+    sheet = drawn(masked)
+    assert places(plain, masked.arrays["photo"][0])
+    assert not places(sheet, masked.arrays["photo"][0])
+    for number in (1, 2):  # the classes' own colours: in the legend and along their outlines
+        assert count_pixels(sheet, get_class_colour(number)) > 100
+        assert count_pixels(plain, get_class_colour(number)) == 0
 
 
-def ink(text: str, size: int = 40) -> npt.NDArray[np.bool_]:
-    """Where `text` leaves ink, (80, 400)."""
-    image = Image.new("RGB", (400, 80), WHITE)
-    draw_text(image, (10, 20), text, size, BLACK)
-    return np.asarray(image)[:, :, 0] < 128
-
-
-def test_composed_and_decomposed_letters_look_the_same() -> None:
-    assert np.array_equal(ink("Zo\u00eb"), ink("Zoe\u0308"))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("猫", r"\u732b"),
-        ("a\nb", r"a\nb"),
-        ("\x1b[31m", r"\x1b[31m"),
-        ("Straße", "Strasse"),
-        ("Zoë Müller", "Zoe Muller"),
-        ("1\N{EN DASH}2", "1-2"),
-        ("\u202efdp", r"\u202efdp"),
-    ],
-)
-def test_characters_missing_from_the_font_are_spelled_out(text: str, said: str) -> None:
-    assert np.array_equal(ink(text, 20), ink(said, 20))
-
-
-def test_an_empty_text_leaves_the_paper_white() -> None:
-    assert not ink("").any()
-    assert measure_width("", 20) == 0
-
-
-@pytest.mark.parametrize("middle", [False, True])
-def test_a_shortened_text_fits_and_says_that_it_is_shortened(middle: bool) -> None:
-    text = "cat/IMG_2024_Müller_000012.jpg"
-    short = shorten_text(text, 12, 100, middle=middle)
-    assert measure_width(short, 12) <= 100
-    assert measure_width(f"{short}m", 12) > 90
-    head, tail = short.split("…")
-    assert text.startswith(head)
-    assert text.endswith(tail)
-    assert bool(tail) == middle
-
-
-def test_a_text_that_fits_stays_whole() -> None:
-    assert shorten_text("cat", 12, measure_width("cat", 12)) == "cat"
-
-
-def test_a_text_with_no_room_becomes_an_ellipsis() -> None:
-    assert shorten_text("cat.jpg", 12, 1) == "…"
+def test_boxes_are_drawn_in_the_colours_of_their_classes() -> None:
+    label = LabelSpec("boxes", "boxes", 5, classes=("cat", "dog"), rows=2)
+    rows = [[[20, 30, 90, 80, 1], [-1] * 5]]
+    sheet = drawn(some_batch(flat(1, 160, 160), [(label, np.array(rows, np.float32))]))
+    assert count_pixels(sheet, get_box_colour(1)) > 2 * (70 + 50)
+    assert count_pixels(sheet, get_box_colour(0)) == 0

@@ -22,6 +22,7 @@ from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottlene
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
+    ImageStatus,
     SessionState,
     SessionStatus,
     StreamStatus,
@@ -55,6 +56,14 @@ def with_train(**changes: Any) -> DaemonStatus:
 def words_of(text: str, start: str) -> list[str]:
     """The words of the first line that begins with `start`."""
     return next(line.split() for line in text.splitlines() if line.startswith(start))
+
+
+def test_status_and_top_show_the_images_of_each_stream() -> None:
+    images = (ImageStatus("photo", (512, 512, 3), "RGB", "uint8"), ImageStatus("mask", (512, 512), "index", "uint16"))
+    told = "train: photo 512x512x3 RGB, mask 512x512 index uint16"
+    assert told in shown(with_train(images=images)).splitlines()
+    now = replace(NOW, streams=(replace(NOW.streams[0], status=replace(TOP_TRAIN, images=images)),))
+    assert told in shown(now).splitlines()
 
 
 def test_status_begins_with_lines_about_the_daemon() -> None:

@@ -51,6 +51,25 @@ def test_the_outputs_of_the_built_in_network_fit_the_label(label: LabelSpec, out
 
 
 @pytest.mark.train
+@pytest.mark.parametrize("label", [ANGLE, KIND], ids=["number", "class"])
+def test_each_image_but_a_mask_has_a_branch_of_its_own(label: LabelSpec) -> None:
+    images = {
+        "left": ImageSpec(16, 24, 3),
+        "depth": ImageSpec(8, 8, 1, mode="raw", dtype="uint16", normalize="unit"),
+        "mask": ImageSpec(16, 24, 1, mode="index"),
+    }
+    spec = make_spec(label, images=images)
+    model = choose_builder(label, None)(spec)
+    compile_model(model, label)
+    assert {name: (each.shape[1:], each.dtype) for name, each in model.input.items()} == {
+        "left": ((16, 24, 3), "uint8"),
+        "depth": ((8, 8, 1), "uint16"),
+    }
+    losses = model.fit(fit_data(FakeStream(spec), targets=label.name), epochs=1, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.train
 def test_a_regression_begins_at_the_mean_of_the_label() -> None:
     label = LabelSpec("height", "float", mean=5000.0, std=1.0)
     predicted = choose_builder(label, None)(make_spec(label))(np.zeros((4, 8, 8, 3), dtype=np.uint8))

@@ -208,7 +208,10 @@ def test_a_user_model_of_another_shape_is_refused(job: TrainingOptions, write_mo
     model = write_module(
         "def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n"
     )
-    with pytest.raises(ConfigError, match=r"ownmodule:build cannot be trained on 'train', whose images are uint8"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ownmodule:build cannot be trained on 'train', whose images are image uint8 .batch, 8, 8, 3. and",
+    ):
         train_model(FakeClient([TRAIN]), replace(job, model=model), print)
 
 

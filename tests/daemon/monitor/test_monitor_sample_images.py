@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 import pytest
 from PIL import Image
+from support.sample_batches import some_masked_batch
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
@@ -60,6 +61,17 @@ def test_each_row_has_its_picture_its_labels_and_its_file(preview: Preview) -> N
     assert told.samples[0].bad == BadRowView("cat/0005.jpg", "a damaged JPEG")
     for sample, image in zip(told.samples, preview.first_rows.images, strict=True):
         assert np.array_equal(np.asarray(opened(sample.picture)), image)
+
+
+def test_all_pictures_of_a_sample_are_shown_side_by_side_with_their_masks(preview: Preview) -> None:
+    masked = some_masked_batch(3, 300, 150, views=2)
+    told = build_batch_view(replace(preview, first_rows=replace(masked, sample_ids=np.array([7, 3, -1]))))
+    picture = opened(told.samples[0].picture)
+    assert (picture.format, picture.size) == ("JPEG", (112 + 4 + 112, 224))
+    pixels = np.asarray(picture.convert("RGB")).astype(int)
+    for left in (0, 116):
+        assert np.ptp(pixels[180, left + 20]) > 50, "the orange of class 1"
+        assert np.ptp(pixels[40, left + 60]) < 20, "a grey photo below the black of class 0"
 
 
 @pytest.mark.parametrize(

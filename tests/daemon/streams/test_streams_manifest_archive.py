@@ -138,7 +138,7 @@ def test_verdicts_of_the_importing_host_on_the_old_list_are_gone(one: Host, othe
 def test_other_settings_than_paths_are_refused(one: Host, tmp_path: Path, other: Host) -> None:
     one.list_samples()
     strange = Host(tmp_path / "other", train=stream_config(other.place / "data", labels={}))
-    with pytest.raises(ConfigError, match="other settings of source, labels, split or weights"):
+    with pytest.raises(ConfigError, match="other settings of source, images, labels, split or weights"):
         strange.import_from(one)
 
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ class Listed:
 
     sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.full(SAMPLES, 99))
     mtimes_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.arange(SAMPLES))
+    images: dict[str, Any] = field(default_factory=dict)
 
     def lookup_mtimes_ns(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.mtimes_ns[ids]

@@ -204,3 +204,12 @@ def test_a_file_that_is_removed_during_the_scan_is_not_reported_as_a_link(
     monkeypatch.setattr(patterns, "_glob_names", listed)
     with pytest.raises(ConfigError, match=r"^k: '.*b\.npy' was removed while the files were listed; list them again$"):
         found(tmp_path)
+
+
+def test_the_files_that_a_path_names_are_found_without_reading_one(tmp_path: Path) -> None:
+    for name in ("a.npy", "b.npy", "c.txt"):
+        (tmp_path / name).touch()
+    assert patterns.glob_files(str(tmp_path)) == [tmp_path / "a.npy", tmp_path / "b.npy"]
+    assert patterns.glob_files(str(tmp_path / "b.npy")) == [tmp_path / "b.npy"]
+    assert patterns.glob_files(str(tmp_path / "?.txt")) == [tmp_path / "c.txt"]
+    assert patterns.glob_files(str(tmp_path / "none.npy")) == []

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.daemon_process import write_images
+from support.record_readers import open_records
 from support.served_folder import change_times, serve
 from support.tar_shards import pack
 
@@ -126,3 +127,24 @@ def test_a_file_of_arrays_that_is_missing_is_away(served: Serve, tmp_path: Path)
     assert (absence(stream), set(choose_expected_files(stream.manifest).chosen_files)) == ("", {(b"x.npy", size)})
     (tmp_path / "data" / "x.npy").unlink()
     assert absence(stream) == f"'x.npy' is not in '{tmp_path / 'data'}'"
+
+
+def test_a_file_of_a_further_image_that_is_missing_is_away_wherever_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for name in ("x.npy", "near.npy", "m/far.npy"):
+        np.save(tmp_path / name, np.zeros((9, 4, 5, 3), np.uint8))
+    images = {
+        "photo": {"size": [4, 5]},
+        "near": {"from": str(tmp_path / "near.npy"), "size": [4, 5]},
+        "far": {"from": "far.npy", "root": str(tmp_path / "m"), "size": [4, 5]},
+    }
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    with open_records({"source": source, "labels": {}, "images": images}, tmp_path) as reader:
+        expected = choose_expected_files(reader.manifest)
+    assert find_absence_reason(expected) == ""
+    for name, folder in (("near.npy", tmp_path), ("far.npy", tmp_path / "m")):
+        (folder / name).rename(tmp_path / "away")
+        assert find_absence_reason(expected) == f"'{name}' is not in '{folder.resolve()}'"
+        (tmp_path / "away").rename(folder / name)
+    (tmp_path / "m").rename(tmp_path / "moved")
+    assert find_absence_reason(expected).endswith("cannot be opened: No such file or directory")

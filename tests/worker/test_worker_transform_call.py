@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import LabelSpec
-from streamd.worker.transforms import FailedTransformError, Function, StreamTransform, UnfitTransformError
+from streamd.worker.transform_call import FailedTransformError, Function, StreamTransform, UnfitTransformError
 
 SPECS: Final = (
     LabelSpec("kind", "category", classes=("cat", "dog", "emu")),
@@ -39,7 +39,9 @@ class Batch:
             column[1] = value.encode() if isinstance(value, str) else value
 
     def apply(self, function: Function) -> Any:
-        StreamTransform(function, Path("/somewhere"), self.specs).transform_row(self.images[1], self.columns, 1, RNG)
+        StreamTransform(function, Path("/somewhere"), self.specs).transform_row(
+            {"image": self.images[1]}, self.columns, 1, RNG
+        )
 
 
 def test_a_transform_gets_a_copy_of_the_image_labels_as_python_has_them_and_the_generator() -> None:
@@ -154,7 +156,7 @@ def test_a_refusal_names_the_line_that_the_function_is_at() -> None:
     def wrong(*_: Any) -> Any:
         return 1
 
-    place = f"test_worker_transforms_call.py:{wrong.__code__.co_firstlineno}"
+    place = f"test_worker_transform_call.py:{wrong.__code__.co_firstlineno}"
     with pytest.raises(UnfitTransformError, match=f"transform at .*{place}: it returns int 1; "):
         Batch().apply(wrong)
 
@@ -174,3 +176,98 @@ def test_a_memory_error_of_a_transform_is_raised_unchanged() -> None:
 
     with pytest.raises(MemoryError):
         Batch().apply(fail)
+
+
+class NamedBatch:
+    """A photo of bytes, its mask and a band of uint16; the transform is called on the second row."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, np.ndarray[Any, Any]] = {
+            "photo": np.arange(2 * 4 * 5 * 4, dtype=np.uint8).reshape(2, 4, 5, 4),
+            "mask": np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5),
+            "band": np.arange(2 * 2 * 3, dtype=np.uint16).reshape(2, 2, 3, 1) * 1000,
+        }
+        self.boxes = np.full((2, 3, 5), -1, np.float32)
+        self.boxes[1, 0] = [0, 1, 2, 3, 4]
+
+    def apply(self, function: Function) -> None:
+        spec = LabelSpec("boxes", "boxes", width=5, rows=3)
+        transform = StreamTransform(function, Path("/somewhere"), {"boxes": spec}, by_name=True)
+        transform.transform_row({name: each[1] for name, each in self.rows.items()}, {"boxes": self.boxes}, 1, RNG)
+
+
+def test_a_transform_by_name_gets_copies_of_all_images_and_the_boxes_of_their_row() -> None:
+    batch, got = NamedBatch(), dict[str, Any]()
+    before = {name: each.copy() for name, each in batch.rows.items()}
+
+    def look(images: Any, labels: Any, _: Any) -> Any:
+        got.update(images, boxes=labels["boxes"])
+        kept = dict(images)
+        images.clear()  # its own dict
+        return kept, labels
+
+    batch.apply(look)
+    assert list(got) == ["photo", "mask", "band", "boxes"]
+    for name, rows in before.items():
+        assert np.array_equal(got[name], rows[1])
+        assert not np.shares_memory(got[name], batch.rows[name])
+        assert np.array_equal(batch.rows[name], rows)
+    assert got["boxes"].tolist() == [[0, 1, 2, 3, 4], [-1] * 5, [-1] * 5]
+
+
+def test_the_images_that_a_transform_by_name_returns_are_written_to_their_rows_only() -> None:
+    batch = NamedBatch()
+    before = {name: each.copy() for name, each in batch.rows.items()}
+
+    def flip(images: Any, labels: Any, _: Any) -> Any:
+        boxes = labels["boxes"]
+        boxes[0, [0, 2]] = 5 - boxes[0, [2, 0]]
+        return {name: image[:, ::-1] for name, image in reversed(images.items())}, {"boxes": boxes}
+
+    batch.apply(flip)
+    for name, rows in before.items():
+        assert np.array_equal(batch.rows[name][1], rows[1, :, ::-1])
+        assert np.array_equal(batch.rows[name][0], rows[0])
+    assert batch.boxes[:, 0].tolist() == [[-1] * 5, [3, 1, 5, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (
+            lambda *_: None,
+            r"it returns NoneType None; it must return the pair \(images, labels\), and images is a dict",
+        ),
+        (
+            lambda images, labels, _: (images["photo"], labels),
+            r"it returns images as an array of uint8 \(4, 5, 4\); it must return a dict of 'photo', 'mask', 'band'",
+        ),
+        (
+            lambda images, labels, _: ({"photo": images["photo"], "band": images["band"]}, labels),
+            "it returns a dict without image 'mask'; it must return 'photo', 'mask', 'band'",
+        ),
+        (
+            lambda images, labels, _: (images | {"more": 1}, labels),
+            "it returns a dict of 'photo', 'mask', 'band', 'more'; it must return 'photo', 'mask', 'band'",
+        ),
+        (
+            lambda images, labels, _: (images | {"mask": [1]}, labels),
+            "it returns image 'mask' of type list; it must return a NumPy array",
+        ),
+        (
+            lambda images, labels, _: (images | {"mask": images["mask"].astype(int)}, labels),
+            r"it returns image 'mask' of int64 \(4, 5\); it must return uint8 \(4, 5\)",
+        ),
+        (
+            lambda images, labels, _: (images | {"band": images["band"][:1]}, labels),
+            r"it returns image 'band' of uint16 \(1, 3, 1\); it must return uint16 \(2, 3, 1\)",
+        ),
+        (
+            lambda images, labels, _: (images, {"boxes": labels["boxes"][:1]}),
+            r"it returns label 'boxes' as an array of float32 \(1, 5\); it must be numbers of shape \(3, 5\)",
+        ),
+    ],
+)
+def test_images_of_another_kind_are_refused_by_name(function: Function, says: str) -> None:
+    with pytest.raises(UnfitTransformError, match=says):
+        NamedBatch().apply(function)

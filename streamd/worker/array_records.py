@@ -1,0 +1,192 @@
+"""Samples whose images are rows of arrays, one array for each image, resized and cropped as files are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
+
+import numpy as np
+
+from streamd.core.sampler import Ids
+from streamd.core.spec import ImageSpec, PixelId
+from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.types import ArrayFiles
+from streamd.dataset.open_store import open_row_store
+from streamd.dataset.paths.root_proof import open_root_folder
+from streamd.decode.geometry import Geometry, Size
+from streamd.decode.resize import BadImageError
+from streamd.decode.stored import (
+    compute_array_pixel_id,
+    find_fixed_geometries,
+    is_shown_whole,
+    place_stored_image,
+)
+from streamd.ipc.progress_page import WorkerPhase
+from streamd.limits import GATHERED_BYTES
+from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
+
+Images = Mapping[str, ImageSpec]
+
+_NO_FAULT: Final = ""
+
+
+def find_image_arrays(manifest: Manifest, images: Images) -> dict[str, ArrayFiles]:
+    """Returns the arrays of each image of the samples of a manifest that lists arrays."""
+    assert manifest.arrays is not None  # noqa: S101 - the caller has asked
+    more = manifest.image_arrays
+    return {name: more[name].arrays if name in more else manifest.arrays for name in images}
+
+
+def compute_manifest_pixel_id(manifest: Manifest, images: Images) -> PixelId:
+    """Returns the identity of the pixels of samples whose images are arrays, which needs no array."""
+    return compute_array_pixel_id(images, find_stored_sizes(manifest, images))
+
+
+def find_stored_sizes(manifest: Manifest, images: Images) -> dict[str, Size]:
+    """Returns the (height, width) of each stored image."""
+    return {name: arrays.shape[:2] for name, arrays in find_image_arrays(manifest, images).items()}
+
+
+def needs_records(manifest: Manifest, images: Images) -> bool:
+    """Whether a store that copies one array into the slot is not enough: for several images, or a resized one."""
+    if manifest.arrays is None:
+        return False
+    if len(images) > 1:
+        return True
+    (name, image), *_ = images.items()
+    fixed = find_fixed_geometries(images, find_stored_sizes(manifest, images))
+    return image.mode == "index" or not is_shown_whole(fixed[name])
+
+
+class ArrayRecords(RecordStore):
+    """The samples of a manifest that lists arrays.
+
+    An image that is served as it is stored is gathered into its rows; the others go through a buffer, some rows at a
+    time. One bad image makes its sample bad. `stores` has the store of each image.
+    """
+
+    def __init__(self, manifest: Manifest, images: Images, root: int) -> None:
+        """Opens all arrays. Raises as `open_store` does, and DataAwayError if the root of an image is gone."""
+        self._images = images
+        self._listed = {name: image for name, image in manifest.image_arrays.items() if name in images}
+        self._roots: dict[str, int] = {}  # of images that lie elsewhere; the numbers stay when roots are opened again
+        self.stores: dict[str, SampleStore] = {}
+        self._faults: dict[int, str] = {}
+        arrays = find_image_arrays(manifest, images)
+        self._shapes = {name: each.shape for name, each in arrays.items()}
+        self._dtypes = {name: each.served_dtype for name, each in arrays.items()}
+        self._fixed = find_fixed_geometries(images, {name: shape[:2] for name, shape in self._shapes.items()})
+        self._order = sorted(images, key=lambda name: images[name].like is not None)  # leaders first
+        self._rows_at_once = max(1, GATHERED_BYTES // max(each.row_bytes for each in arrays.values()))
+        try:
+            self._open_stores(manifest, arrays, root)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_stores(self, manifest: Manifest, arrays: Mapping[str, ArrayFiles], root: int) -> None:
+        for name, each in arrays.items():
+            listed = self._listed.get(name)
+            if listed is not None and listed.has_own_root:
+                self._roots[name] = open_root_folder(listed.root)
+            self.stores[name] = open_row_store(listed or manifest, each, self._roots.get(name, root))
+
+    def find_gatherable(self, ids: Ids) -> Mask:
+        """See `RecordStore`. No sample can be gathered once a file of any image has changed."""
+        held: Mask = np.logical_and.reduce([store.find_gatherable(ids) for store in self.stores.values()])
+        return held
+
+    def prefetch_rows(self, ids: Ids) -> None:
+        """See `RecordStore`."""
+        for store in self.stores.values():
+            store.prefetch_rows(ids)
+
+    def gather_records(
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
+        """See `RecordStore`."""
+        held = np.ones(ids.size, np.bool_)
+        landed: dict[int, SampleGeometries] = {}
+        for start in range(0, ids.size, self._rows_at_once):
+            part = slice(start, min(start + self._rows_at_once, ids.size))
+            report_row(start, WorkerPhase.READING)
+            stored = {name: self._gather_image(name, ids[part], rows[name][part], held[part]) for name in self._order}
+            for place in np.flatnonzero(held[part]).tolist():
+                report_row(start + place, WorkerPhase.DECODING)
+                geometries = self._place_images(int(ids[start + place]), start + place, place, stored, rows, draws)
+                if geometries is None:
+                    held[start + place] = False
+                else:
+                    landed[start + place] = geometries
+        return held, landed
+
+    def _gather_image(self, name: str, ids: Ids, rows: Pixels, held: Mask) -> Pixels | None:
+        """Gathers one image. Returns it as it is stored, or None where it already lies in `rows` as it is served.
+
+        Samples that the store does not hold are taken out of `held`.
+        """
+        shape = (ids.size, *self._shapes[name])
+        is_final = self._dtypes[name] == rows.dtype and is_shown_whole(self._fixed[name])
+        gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
+        held &= self.stores[name].gather_rows(ids, gathered)
+        return None if is_final else gathered
+
+    def _place_images(
+        self,
+        sample_id: int,
+        row: int,
+        place: int,
+        stored: Mapping[str, Pixels | None],
+        rows: Mapping[str, Pixels],
+        draws: SampleDraws,
+    ) -> SampleGeometries | None:
+        """Writes the images of a sample into its row. Returns how they land, or None after a fault of the sample."""
+        landed: dict[str, Geometry] = {}
+        for name in self._order:
+            image, numbers, fixed = self._images[name], stored[name], self._fixed[name]
+            if numbers is None and fixed is not None:
+                landed[name] = fixed
+                continue
+            assert numbers is not None  # noqa: S101 - only images that are shown whole lie in their rows
+            draw = fixed or (draws[name][row] if image.like is None else landed[image.like])
+            try:
+                landed[name] = place_stored_image(numbers[place], rows[name][row], image, draw)
+            except BadImageError as error:
+                self._faults[sample_id] = self._name_image(name, sample_id, str(error))
+                return None
+        return landed
+
+    def find_permanent_fault(self, sample_id: int) -> str:
+        """See `RecordStore`. The reason names the image, where a sample has several."""
+        if sample_id in self._faults:
+            return self._faults[sample_id]
+        found = ((name, store.find_permanent_fault(sample_id)) for name, store in self.stores.items())
+        return next((self._name_image(name, sample_id, fault) for name, fault in found if fault), _NO_FAULT)
+
+    def _name_image(self, name: str, sample_id: int, fault: str) -> str:
+        if len(self._images) == 1:
+            return fault
+        if name not in self._roots:
+            return f"{name}: {fault}"
+        return f"{name} {self._listed[name].file_name(sample_id).decode(errors='backslashreplace')}: {fault}"
+
+    def reopen_roots(self) -> None:
+        """Opens the paths of other roots again, as a mount may have changed them. Raises DataAwayError."""
+        for name, descriptor in self._roots.items():
+            root = open_root_folder(self._listed[name].root)
+            # The store checks its files through the same number, which dup2 replaces in one step.
+            os.dup2(root, descriptor, inheritable=False)
+            os.close(root)
+
+    def close(self) -> None:
+        """Closes all arrays and roots."""
+        with ExitStack() as closing:
+            for root in self._roots.values():
+                closing.callback(os.close, root)
+            for store in self.stores.values():
+                closing.callback(store.close)
+        self._roots.clear()
+        self.stores.clear()
