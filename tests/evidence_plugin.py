@@ -72,7 +72,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 class Reporter:
-    """Collects the reports and writes the page at the end."""
+    """Collects the reports, and writes the page after each: a run that is cut short keeps what it has seen."""
 
     def __init__(self, page: EvidencePage, path: Path) -> None:
         self._page, self._path = page, path
@@ -81,8 +81,12 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
             self._faults += faults_of(report, self._page.mark)
+            self._write_page()
 
     def pytest_sessionfinish(self) -> None:
+        self._write_page()
+
+    def _write_page(self) -> None:
         seed = os.environ.get("FAULTS_SEED", "0")
         self._path.write_text(page_of(self._page, self._faults, seed=seed, commit=commit()))
 
