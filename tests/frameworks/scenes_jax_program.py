@@ -8,13 +8,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import streamd
 from streamd.client import Client
 from streamd.frameworks.jax import array, normalization
+from streamd.frameworks.lazy_import import import_library
+
+jax = import_library("jax", "jax", "what its arrays are tested for")
+jnp = jax.numpy
 
 PICTURES = ("photo", "far", "height", "glass")
 
@@ -29,11 +31,11 @@ def check_pictures_to_label(client: Client) -> None:
         found = jnp.concatenate(vectors, axis=1) @ weights
         return jnp.mean((found - x) ** 2 * sample_weights)
 
-    @jax.jit
     def step(weights: Any, *batch: Any) -> Any:
         loss, slope = jax.value_and_grad(measure_loss)(weights, *batch)
         return weights - 1e-4 * slope, loss
 
+    compiled = jax.jit(step)
     weights = jnp.zeros(16 * 16 * (3 + 1 + 1 + 4))
     losses = []
     with client.subscribe("train", epochs=4) as stream:
@@ -41,7 +43,7 @@ def check_pictures_to_label(client: Client) -> None:
             losses.append(0.0)
             for batch in epoch:
                 images = array({name: batch.arrays[name] for name in PICTURES})
-                weights, loss = step(weights, images, array(batch.labels["x"]), array(batch.weights))
+                weights, loss = compiled(weights, images, array(batch.labels["x"]), array(batch.weights))
                 losses[-1] += float(loss)
     assert [(each.ok, each.bad) for each in stream.receipts] == [(True, 1)] * 4
     assert losses[-1] < losses[0], losses

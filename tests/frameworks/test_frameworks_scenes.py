@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loader_process import python_of
@@ -22,7 +23,7 @@ def test_a_network_learns_from_several_pictures_of_a_sample(
     tmp_path: Path, start_daemon: Start, framework: str
 ) -> None:
     table = write_scenes(tmp_path / "scenes", damaged=True)
-    bad = {"bad_samples": {"policy": "mask", "max_fraction": 0.5}}
+    bad: dict[str, Any] = {"bad_samples": {"policy": "mask", "max_fraction": 0.5}}
     streams = {
         "train": configure_scenes(table, weighted=True, **bad),
         "plain": configure_scenes(table, shuffle="none", **bad),

@@ -29,7 +29,7 @@ def write_scenes(folder: Path, *, damaged: bool = False) -> Path:
         (folder / name).mkdir(parents=True)
     rows = [_write_scene(folder, number) for number in range(SCENES)]
     if damaged:
-        (folder / rows[UNREADABLE]["photo"]).write_bytes(b"not a picture")
+        (folder / str(rows[UNREADABLE]["photo"])).write_bytes(b"not a picture")
     table = folder / "scenes.csv"
     pa.csv.write_csv(pa.Table.from_pylist(rows), table)
     return table

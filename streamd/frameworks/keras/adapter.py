@@ -430,8 +430,8 @@ def _describe_fed_stream(data: Any) -> FedStream | None:
     """Returns the facts about a stream that the argument rules use; None for other data."""
     if not isinstance(data, StreamAdapter):
         return None
-    has_targets = bool(data.feed.targets)
-    return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None, has_targets)
+    feed = data.feed
+    return FedStream(data.spec, data.stream_steps, tuple(feed.inputs), feed.targets, feed.class_weights is not None)
 
 
 def _describe_array(spec: StreamSpec, name: str, key: str) -> str:

@@ -25,7 +25,7 @@ def client(tmp_path: Path, start_daemon: Start) -> Iterator[Client]:
     """A client of a daemon that masks the damaged scene; `train` is weighted, `plain` is not."""
     load_keras().utils.set_random_seed(3)
     table = write_scenes(tmp_path / "scenes", damaged=True)
-    bad = {"bad_samples": {"policy": "mask", "max_fraction": 0.5}}
+    bad: dict[str, Any] = {"bad_samples": {"policy": "mask", "max_fraction": 0.5}}
     streams = {
         "train": configure_scenes(table, weighted=True, **bad),
         "plain": configure_scenes(table, **bad),
