@@ -85,10 +85,9 @@ def fit_data(
         make one of the stream.
 
     Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
-    are masked, or the last batch is padded. Weights are (B,), but (B, H, W) for an image and (B, max) for boxes and
-    points. Compile with `weighted_metrics`, which ignore rows of weight 0; `metrics` count them, and so does a loss
-    without `reduction="mean_with_sample_weight"`. With it, a batch of padding alone counts as a loss of 0; the loss as
-    a weighted metric is exact. Raises ConfigError for images and labels that the stream lacks, MissingExtraError.
+    are masked, or the last batch is padded. Weights are (B,), but (B, H, W) for an image and (B, max) for boxes. Rows
+    of weight 0 do not count in `weighted_metrics`, nor in a loss with `reduction="mean_with_sample_weight"`, where a
+    batch of padding alone is a loss of 0. Raises ConfigError for images and labels that the stream lacks.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
