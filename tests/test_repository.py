@@ -48,6 +48,7 @@ HELD_ELSEWHERE: Final[dict[str, str]] = {
     "streamd/cli/pack/box_values.py": "tests/cli/pack/test_pack_records.py",
     "streamd/cli/pack/packed_rows.py": "tests/cli/pack/test_pack_records.py",
     "streamd/cli/pack/tar_members.py": "tests/cli/pack/test_pack_write_tar.py",
+    "streamd/cli/train/arguments.py": "tests/cli/train/test_train_command.py",
     "streamd/client/subscribe_arguments.py": "tests/client/test_client.py",
     "streamd/config/schema_sections.py": "tests/config/test_config_schema.py",
     "streamd/config/schema_sources.py": "tests/config/test_config_schema.py",
