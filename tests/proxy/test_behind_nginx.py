@@ -90,12 +90,11 @@ def write_documented_config(place: Path, monitor: str, port: int, certificate: P
 def make_certificate(place: Path) -> Path:
     """Makes a key and a certificate for NAME, and returns the path of the certificate."""
     certificate = place / "streamd.crt"
-    subprocess.run(
-        [program("openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "2", "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", certificate.with_suffix(".key"),
-         "-out", certificate],
-        check=True, capture_output=True, timeout=LIMIT_S,
-    )  # fmt: skip
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
+    files = ["-keyout", certificate.with_suffix(".key"), "-out", certificate]
+    command = [program("openssl", "openssl"), "req", *kind, *names, *files]
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
     return certificate
 
 
