@@ -86,7 +86,7 @@ class Link:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
         for name in (self.near, self.far):
             _ip("netns", "delete", name)
 
@@ -263,13 +263,16 @@ def measure_loss(link: Link, folder: Path, seconds: float) -> dict[str, Any]:
     return {**read, "median_second_mb_per_s": round(float(np.median(counts)), 1)}
 
 
-def measure_cut(link: Link, folder: Path, cut_s: float) -> dict[str, Any]:
-    """The longest pause of a trainer whose link is cut for a while."""
-    reader = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), str(cut_s + 60))
-    time.sleep(20)  # the trainer reads
+def measure_cut(
+    link: Link, folder: Path, cut_s: float, *, before_s: float = 20.0, after_s: float = 40.0, loss: float = 0.0
+) -> dict[str, Any]:
+    """The longest pause of a trainer whose link is cut for a while. It loses `loss` percent before and after that."""
+    reading_s = str(before_s + cut_s + after_s)
+    reader = link.start_role(link.far, "--read", f"tcp://{NEAR}:{PORT}", str(folder), reading_s)
+    time.sleep(before_s)  # the trainer reads
     link.set_loss(100)
     time.sleep(cut_s)  # the cut
-    link.set_loss(0)
+    link.set_loss(loss)
     read = _finish(reader)
     del read["arrived"]
     return {**read, "cut_s": cut_s}

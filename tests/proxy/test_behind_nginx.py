@@ -92,7 +92,7 @@ def make_certificate(place: Path) -> Path:
     certificate = place / "streamd.crt"
     kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     names = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
-    files = ["-keyout", certificate.with_suffix(".key"), "-out", certificate]
+    files = ["-keyout", str(certificate.with_suffix(".key")), "-out", str(certificate)]
     command = [program("openssl", "openssl"), "req", *kind, *names, *files]
     subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
     return certificate
