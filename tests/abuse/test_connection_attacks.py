@@ -53,11 +53,7 @@ def test_descriptors_in_flight_stop_no_trainer(record_property: Record) -> None:
 
 
 @pytest.mark.abuse("2b", "a message of ever more parts, by ZMTP written by hand")
-@pytest.mark.abuse(
-    "32",
-    "a message of ever more parts, on the local socket",
-    departs="not over TCP",
-)
+@pytest.mark.abuse("32", "a message of ever more parts, on the local socket")
 def test_a_message_without_end_takes_no_memory(record_property: Record) -> None:
     with besiege() as siege:
         siege.withstand("send_endless_message", rounds=times(400, 100))

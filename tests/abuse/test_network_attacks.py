@@ -59,6 +59,14 @@ def test_huge_frames_with_a_key_cost_nobody_else(record_property: Record) -> Non
         siege.end(record_property)
 
 
+@pytest.mark.abuse("32", "messages without end, with a key that may connect: they end the gate, which comes back")
+def test_a_gate_that_is_ended_again_and_again_comes_back_and_local_trainers_read_on(record_property: Record) -> None:
+    with besiege_address() as siege:
+        siege.withstand("send_endless_message_to_address", rounds=2)
+        assert len(siege.gates) > 1
+        siege.end(record_property)
+
+
 @pytest.mark.abuse("33", "random, damaged, deep, empty and pickled frames, with a key that may connect")
 def test_random_frames_with_a_key_end_nothing(record_property: Record) -> None:
     with besiege_address() as siege:

@@ -18,7 +18,10 @@ _SILENT: Final = 1001
 _DROPPED: Final = 250
 _HALF: Final = 200
 _WRONG_KEYS: Final = 25
+_ENDED_MS: Final = 15_000
 _LONG_BYTES: Final = 16 << 20
+_PART_BYTES: Final = 60_000
+_PARTS: Final = 15_000  # more bytes than the heap of a gate may have
 _PATIENCE_S: Final = 0.2  # before a listener's backlog counts as full for now
 _REFUSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _EVENT: Final = struct.Struct("=Hi")
@@ -93,6 +96,22 @@ def send_huge_frames(target: Target) -> dict[str, int]:
     return {"frames of 16 MiB": 1}
 
 
+def send_endless_message_to_address(target: Target) -> dict[str, int]:
+    """Sends a message of more parts than a gate may keep, with a key that may connect."""
+    target.drop_kept()
+    intruder = target.intrude()
+    intruder.ask_spec()
+    monitor = intruder.dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    part = bytes(_PART_BYTES)
+    for _ in range(_PARTS):
+        intruder.dealer.send(part, zmq.SNDMORE, copy=False)  # which libzmq sends when it has the last part
+    intruder.dealer.send(b"")
+    ended = monitor.poll(_ENDED_MS)
+    intruder.dealer.disable_monitor()
+    monitor.close(0)
+    return {"messages of 900 MB": 1, "connections that they ended": bool(ended)}
+
+
 def _find_keys(target: Target) -> CurveKeys:
     keys = find_curve_keys(target.endpoint, None)
     assert keys is not None
@@ -130,6 +149,7 @@ def _is_closed(link: socket.socket) -> bool:
 
 ATTACKS: Final[tuple[Attack, ...]] = (
     connect_and_drop_at_address,
+    send_endless_message_to_address,
     send_garbage_to_address,
     send_huge_frames,
     stay_silent_at_address,
