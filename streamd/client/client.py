@@ -24,6 +24,7 @@ from streamd.client.arguments import (
 )
 from streamd.client.batch import Batch
 from streamd.client.curve_keys import CurveKeys, find_curve_keys
+from streamd.client.other_systems import check_endpoint_system
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import (
@@ -121,6 +122,7 @@ def connect(
     Raises ConnectError when there is no daemon or it does not answer, ConfigError for an invalid argument.
     """
     timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
+    check_endpoint_system(endpoint)
     find = places.find_socket if timeout is None else places.find_endpoint
     found = find(endpoint, places.PYTHON_REMEDY)
     client = Client(found, timeout_s, patience_s, find_curve_keys(found, curve))

@@ -19,6 +19,7 @@ from typing import Final
 
 from streamd.client import Client
 from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
+from streamd.client.other_systems import check_local_system
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
@@ -63,6 +64,7 @@ def local(
 
     Raises ConfigError for an invalid configuration or invalid data.
     """
+    check_local_system()
     given, wanted = _parse_config(config), _parse_size(size, config)
     timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
     errand = LocalDaemonRequest(given, _make_socket_folder(), wanted)

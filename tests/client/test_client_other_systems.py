@@ -11,6 +11,10 @@ import pytest
 from support.daemon_process import DaemonProcess, stream_config, write_images
 from support.remote_daemon import RemoteKeys, find_address
 
+import streamd
+from streamd.client.other_systems import check_endpoint_system
+from streamd.errors import ConfigError
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,6 +28,31 @@ def run_elsewhere(*arguments: str) -> str:
 
 def test_the_client_is_imported_without_what_only_linux_has() -> None:
     run_elsewhere()
+
+
+@pytest.mark.parametrize("endpoint", [None, "ipc:///run/streamd/streamd.sock", "/run/streamd/streamd.sock"])
+def test_elsewhere_an_endpoint_of_the_same_host_is_refused_with_the_way_over_tcp(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.delenv("STREAMD_ENDPOINT", raising=False)
+    with pytest.raises(ConfigError, match=r"daemons run on Linux alone.*tcp://host:5555"):
+        streamd.connect(endpoint)
+
+
+@pytest.mark.parametrize("variable", [None, "tcp://gpu1:5555"])
+def test_elsewhere_a_tcp_endpoint_is_taken(monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.delenv("STREAMD_ENDPOINT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("STREAMD_ENDPOINT", variable)
+    check_endpoint_system(None if variable else "tcp://gpu1:5555")
+
+
+def test_elsewhere_a_private_daemon_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with pytest.raises(ConfigError, match="starts a daemon, which needs Linux"):
+        streamd.local(str(tmp_path))
 
 
 @pytest.mark.long
