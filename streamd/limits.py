@@ -33,6 +33,9 @@ TASK_S: Final = 0.25  # ... and fewer if they take longer, or one worker would d
 TASKS_AHEAD_PER_WORKER: Final = 2  # one in decoding, and one whose files are being read
 MAX_TASKS_AHEAD: Final = 8  # for each worker, where tasks are so cheap that sending them singly would cost as much
 WORK_AHEAD_S: Final = 0.025  # the most work that a worker holds then: a new trainer waits this long for its first batch
+WORK_BESIDE_OTHERS_S: Final = (
+    0.004  # the same, where several streams are read: trainers of one wait for the others' work
+)
 AHEAD_SHARE: Final = 8  # ... if that takes no more than one part in so many of the memory
 MAX_BATCH_ROWS: Final = 65536  # messages carry row numbers in 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # the pause after a worker's death, doubled each time up to the next line

@@ -72,11 +72,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 class Reporter:
-    """Collects the reports, and writes the page after each: a run that is cut short keeps what it has seen."""
+    """Collects the reports, and writes the page after each: a run that is cut short keeps what it has seen.
 
-    def __init__(self, page: EvidencePage, path: Path) -> None:
+    A run of tests chosen by `-k` keeps the page's lines of all others, each with the commit that it was seen at.
+    """
+
+    def __init__(self, page: EvidencePage, path: Path, *, is_part: bool) -> None:
         self._page, self._path = page, path
         self._faults: list[Fault] = []
+        self._earlier = path.read_text() if is_part and path.exists() else ""
+        self._commit = commit()  # before the page itself differs from it
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
@@ -88,14 +93,15 @@ class Reporter:
 
     def _write_page(self) -> None:
         seed = os.environ.get("FAULTS_SEED", "0")
-        self._path.write_text(page_of(self._page, self._faults, seed=seed, commit=commit()))
+        self._path.write_text(page_of(self._page, self._faults, seed=seed, commit=self._commit, earlier=self._earlier))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for page in PAGES:
         path = config.getoption(f"--{page.mark}-report")
         if path is not None and not hasattr(config, "workerinput"):  # a helper process of xdist writes nothing
-            config.pluginmanager.register(Reporter(page, path), f"{page.mark}-reporter")
+            is_part = bool(config.getoption("keyword"))
+            config.pluginmanager.register(Reporter(page, path, is_part=is_part), f"{page.mark}-reporter")
 
 
 def faults_of(report: pytest.TestReport, wanted: str) -> Iterable[Fault]:
@@ -132,24 +138,40 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def page_of(page: EvidencePage, faults: Iterable[Fault], *, seed: str, commit: str) -> str:
-    """The page: a line for each thing that was done about a row, and one for each row that nothing was done about."""
-    faults = together(faults)
-    passed = sum(fault.outcome == "passed" for fault in faults)
+def page_of(page: EvidencePage, faults: Iterable[Fault], *, seed: str, commit: str, earlier: str = "") -> str:
+    """The page: a line for each thing that was done about a row, and one for each row that nothing was done about.
+
+    Of the page `earlier` it keeps what was done there and not this time.
+    """
+    ran = _lines_that_ran(earlier)
+    ran |= {
+        (fault.row, _cell(fault.what)): _line(page.rows[fault.row], fault, seed, commit) for fault in together(faults)
+    }
+    passed = sum(_split_cells(line)[3] == "passed" for line in ran.values())
     lines = [
         f"# {page.title}",
         "",
         page.about,
         "",
-        f"{passed} of {len(faults)} passed, {datetime.now(UTC):%Y-%m-%d}.",
+        f"{passed} of {len(ran)} passed, {datetime.now(UTC):%Y-%m-%d}.",
         "",
         _cells("row", page.word, "what was done", "result", "seconds", "seed", "commit", "what was seen", _DEPARTS),
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row, title in page.rows.items():
-        ran = [_line(title, fault, seed, commit) for fault in faults if fault.row == row]
-        lines += ran or [_not_run(row, title, page.why_not)]
+        of_row = [line for (at, _), line in ran.items() if at == row]
+        lines += of_row or [_not_run(row, title, page.why_not)]
     return "\n".join(lines) + "\n"
+
+
+def _lines_that_ran(text: str) -> dict[tuple[str, str], str]:
+    """The lines of a page, by row and what was done, but for its head and those of rows without a test."""
+    lines = [(_split_cells(line), line) for line in text.splitlines() if line.startswith("| ")]
+    return {(cells[0], cells[2]): line for cells, line in lines if cells[3] in {"passed", "failed", "skipped"}}
+
+
+def _split_cells(line: str) -> list[str]:
+    return line.removeprefix("| ").removesuffix(" |").split(" | ")
 
 
 def _line(title: str, fault: Fault, seed: str, commit: str) -> str:
@@ -162,4 +184,8 @@ def _not_run(row: str, title: str, why_not: Mapping[str, str]) -> str:
 
 
 def _cells(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

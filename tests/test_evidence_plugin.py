@@ -89,6 +89,16 @@ def test_tests_that_did_the_same_are_one_line_that_fails_with_any_of_them() -> N
     assert "| turned | failed | 4.5 |" in line
 
 
+def test_a_run_of_some_tests_keeps_what_the_page_says_of_the_others() -> None:
+    faults = [Fault(row, f"{row} | done", "", "failed", 1.0, "") for row in ("4", "5", "29")]
+    before = page_of(FAULT_PAGE, faults, seed="1", commit="old")
+    again = [Fault("5", "5 | done", "", "passed", 2.0, "")]
+    after = page_of(FAULT_PAGE, again, seed="2", commit="new", earlier=before)
+    assert [lines_of(after, row) == lines_of(before, row) for row in ROWS] == [row != "5" for row in ROWS]
+    assert "| passed | 2.0 | 2 | new |" in lines_of(after, "5")[0]
+    assert "1 of 3 passed, " in after
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.mark))
 def test_every_mark_names_a_row_of_the_table(page: EvidencePage) -> None:
     marks = {

@@ -172,8 +172,9 @@ class Dispatcher:
         await self._session_manager.wait_until_no_sessions(interrupt)
 
     def close(self) -> None:
-        """Closes the lifelines, and drops queued batches and the timer."""
+        """Closes the lifelines, and drops queued batches, due receipts and the timer."""
         self.descriptor_server.close()
+        self._receipt_sender.close()
         self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -271,7 +272,7 @@ class Dispatcher:
         """Sends a client the state of its session as the daemon has it."""
         session = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
         if session is not None:
-            released = session.sent - len(session.leases)
+            released = session.released_count
             paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
             self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 

@@ -123,12 +123,14 @@ def compute_batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
     return -(-workers * tasks // shape.tasks) + 1
 
 
-def compute_tasks_per_worker(task_s: float, least: int = TASKS_AHEAD_PER_WORKER) -> int:
+def compute_tasks_per_worker(
+    task_s: float, least: int = TASKS_AHEAD_PER_WORKER, work_ahead_s: float = WORK_AHEAD_S
+) -> int:
     """Returns how many tasks a worker holds at a time, at least `least`, if one takes `task_s` seconds.
 
-    0: no task was measured yet.
+    0: no task was measured yet. `work_ahead_s` is the most work that they are, if they are more.
     """
-    wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else least
+    wanted = int(work_ahead_s / task_s) if task_s > 0 else least
     return max(least, min(MAX_TASKS_AHEAD, wanted))
 
 

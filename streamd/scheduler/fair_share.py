@@ -37,16 +37,18 @@ def find_wanted_batches(
     """Finds the first batch of each session that is not `known`, and groups the sessions by that batch.
 
     Returns three collections: the batches that could be sent at once; those that will be wanted within `ahead(stream)`
-    more steps; and the keys of all batches that lie within a session's credit, which cannot be refused a slot. For a
-    session that catches up and has credit, both kinds of batches count as sendable at once. If its gaps were filled one
-    by one when it reaches them, it would fall back further at each.
+    more steps; and the keys of all batches that lie within a session's credit, which cannot be refused a slot. Nothing
+    is made far ahead for a session that has just begun: it may be gone before it has read anything. For a session that
+    catches up and has credit, both kinds of batches count as sendable at once. If its gaps were filled one by one when
+    it reaches them, it would fall back further at each.
     """
     near: dict[BatchKey, list[ScheduledSession]] = {}
     far: dict[BatchKey, list[ScheduledSession]] = {}
     in_reach: set[BatchKey] = set()
     for session in sessions:
         room = session.sendable_count
-        missing = session.find_missing_batch(room + ahead(session.shape.name), known)
+        beyond = min(ahead(session.shape.name), session.released_count + 1)
+        missing = session.find_missing_batch(room + beyond, known)
         if missing is not None:
             key, before = missing
             if before < room:

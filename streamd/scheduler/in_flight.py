@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamShape
-from streamd.limits import KEEP_COST_S, TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler.admission import (
     SchedulerLimits,
     compute_batches_ahead,
@@ -19,17 +19,19 @@ _COST_SMOOTHING: Final = 0.1
 _UNKNOWN_TASK_S: Final = 0.01  # what workers are taken to spend on a task of a stream that they have not decoded yet
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _StreamWorkload:
     """A stream's part of the workload. A worker holds `tasks_per_worker` tasks of it, in `batches_ahead` batches.
 
-    Where memory is scarce, a worker holds TASKS_AHEAD_PER_WORKER tasks, in `least_batches_ahead` batches.
+    Beside sessions of other streams it holds `tasks_beside_others`. Where memory is scarce, a worker holds
+    TASKS_AHEAD_PER_WORKER tasks, in `least_batches_ahead` batches.
     """
 
     shape: StreamShape
     most_batches: int  # batches in production
     batches_running: int = 0
     tasks_per_worker: int = TASKS_AHEAD_PER_WORKER
+    tasks_beside_others: int = TASKS_AHEAD_PER_WORKER
     batches_ahead: int = 0
     least_batches_ahead: int = 0
     is_paused: bool = False
@@ -45,12 +47,13 @@ class Workload:
         # By slot: the stream as it was when the batch was begun. Its name may stand for another stream by now, and what
         # was counted on one must be taken off the same.
         self._streams_by_slot: dict[int, _StreamWorkload] = {}
-        self._tasks_running = self._most_tasks = 0
+        self._tasks_running: dict[_StreamWorkload, int] = {}  # of streams that have any
         self._last_done_s = 0.0
         self.batch_costs_s: dict[str, float] = {}  # of a batch, with all workers at work
         # While this is true, a batch within a session's credit waits for a slot, and no worker is given more tasks than
         # it needs to go on.
         self.is_memory_scarce = False
+        self.has_sessions_of_several_streams = False
         for shape in shapes:
             self.put_stream(shape)
 
@@ -92,13 +95,18 @@ class Workload:
 
     @property
     def is_full(self) -> bool:
-        """Whether the workers have as many tasks as they can be given, of any stream."""
-        return self._tasks_running >= self._most_tasks
+        """Whether the workers have as many tasks as they can be given.
 
-    def has_worker_capacity(self, stream: str) -> bool:
-        """Whether workers can take tasks of another batch of this stream."""
-        depth = TASKS_AHEAD_PER_WORKER if self.is_memory_scarce else self._streams[stream].tasks_per_worker
-        return self._tasks_running < self._limits.workers * depth
+        A task takes up the more of a worker the fewer of its kind a worker may have. So a long task waits for no short
+        ones to be done that nobody else would begin meanwhile.
+        """
+        if self.is_memory_scarce:
+            return sum(self._tasks_running.values()) >= self._limits.workers * TASKS_AHEAD_PER_WORKER
+        if self.has_sessions_of_several_streams:
+            taken = sum(tasks / stream.tasks_beside_others for stream, tasks in self._tasks_running.items())
+        else:
+            taken = sum(tasks / stream.tasks_per_worker for stream, tasks in self._tasks_running.items())
+        return taken >= self._limits.workers
 
     def can_fill_another_batch(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
@@ -116,7 +124,7 @@ class Workload:
         """Counts a batch that goes into production in `slot`."""
         stream = self._streams[shape.name]
         stream.batches_running += 1
-        self._tasks_running += shape.tasks
+        self._tasks_running[stream] = self._tasks_running.get(stream, 0) + shape.tasks
         self._streams_by_slot[slot] = stream
 
     def abandon_batch(self, slot: int) -> None:
@@ -153,7 +161,9 @@ class Workload:
     def _remove_batch(self, slot: int) -> _StreamWorkload:
         stream = self._streams_by_slot.pop(slot)
         stream.batches_running -= 1
-        self._tasks_running -= stream.shape.tasks
+        self._tasks_running[stream] -= stream.shape.tasks
+        if not self._tasks_running[stream]:
+            del self._tasks_running[stream]
         return stream
 
     def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
@@ -161,10 +171,11 @@ class Workload:
         shape = stream.shape
         task_s = self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks
         depth = compute_tasks_per_worker(task_s, self._limits.tasks_ahead)
+        # What the worker itself takes counts here: another stream's batch would wait for so much.
+        stream.tasks_beside_others = min(
+            depth, compute_tasks_per_worker(stream.task_work_s, self._limits.tasks_ahead, WORK_BESIDE_OTHERS_S)
+        )
         # This runs for every batch, but the depth rarely changes. Under new limits there are no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))
-            self._most_tasks = self._limits.workers * max(
-                (each.tasks_per_worker for each in self._streams.values()), default=0
-            )

@@ -333,6 +333,8 @@ class Scheduler:
         """Begins batches until the workers have enough: those wanted now, then, if memory allows, later ones."""
         full: set[BatchKey] = set()  # batches for which there is no memory now
         starved = False  # whether one of them lies within a session's credit
+        streams = {session.shape.name for session in self._sessions.values()}
+        self._workload.has_sessions_of_several_streams = len(streams) > 1
         # Each turn begins a batch, which fills the workers, or adds one to `full`: the loop ends. The groups are
         # collected anew in each turn, since a batch that was begun is known, and its sessions then want the next one.
         while not self._is_draining and not self._workload.is_full:
@@ -346,9 +348,6 @@ class Scheduler:
             if not groups:
                 break
             key, lost_s = self._choose_batch(groups, now_s)
-            # The chosen batch waits for a worker. To begin another stream's batch instead would change the shares.
-            if not self._workload.has_worker_capacity(key.stream):
-                break
             action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
             if action is None:
                 full.add(key)

@@ -92,6 +92,11 @@ class ScheduledSession:
         """The number of batches that count within the credit."""
         return len(self.leases) + self.count_of_earlier_leases
 
+    @property
+    def released_count(self) -> int:
+        """The number of deliveries whose leases have ended."""
+        return self.sent - len(self.leases)
+
     def record_progress(self, taken: int) -> None:
         """Records that its loop has taken `taken` deliveries in all."""
         self.taken = max(self.taken, taken)
@@ -101,7 +106,7 @@ class ScheduledSession:
     def _count_of_taken_leases(self) -> int:
         """The number of batches that its loop has taken and not released."""
         # Only deliveries that the loop has taken can be released, so all that were released are among those taken.
-        return min(self.taken, self.sent) - (self.sent - len(self.leases))
+        return min(self.taken, self.sent) - self.released_count
 
     @property
     def is_waiting_at_epoch_end(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -64,6 +65,7 @@ class WorkerLink(Generic[TaskT]):
         self.is_fresh = True  # was never given a task
         self.has_suspect = False  # its task is a suspect; it gets no other beside it
         self.completed_tasks = 0
+        self.busy_since_s = 0.0  # when it began the first of its tasks, by the monotonic clock
         asyncio.get_running_loop().add_reader(link, self._receive_reports)
 
     def __repr__(self) -> str:
@@ -89,6 +91,8 @@ class WorkerLink(Generic[TaskT]):
 
     def send_task(self, task: TaskT, slots: SlotStore) -> None:
         """Queues a task, with its slot's descriptor if this worker has not mapped it."""
+        if not self.tasks:
+            self.busy_since_s = time.monotonic()
         self.tasks[task.number] = task
         # A worker keeps its mapping until `UnmapSlots`, so it needs each slot's descriptor once.
         descriptors = []
@@ -136,6 +140,7 @@ class WorkerLink(Generic[TaskT]):
         """Removes a task that the worker has finished, and returns it."""
         task = self.tasks.pop(number)
         self.completed_tasks += 1
+        self.busy_since_s = time.monotonic()
         self.has_suspect = False
         return task
 

@@ -55,7 +55,7 @@ def test_batches_that_nobody_reads_stay_within_the_memory(record_property: Recor
 @pytest.mark.abuse("3a", "150 subscriptions at the end of an epoch each, of a million samples")
 def test_ends_of_epochs_that_nobody_has_read_cost_the_attacker(record_property: Record) -> None:
     with besiege(streams=serve_rows(1_000_000, 512, 2)) as siege:
-        siege.withstand("end_epochs", rounds=times(3, 1))
+        siege.withstand("end_epochs", rounds=1)
         siege.end(record_property)
 
 

@@ -34,6 +34,12 @@ def written(stage: Scene) -> set[int]:
     return found - {-1}
 
 
+def describe_sessions(stage: Scene) -> str:
+    """What the log says of sessions, and of nothing that each batch brings."""
+    lines = stage.daemon.log.read_text().splitlines()
+    return "\n".join(line for line in lines if "session" in line or "daemon." in line)
+
+
 class Striker:
     """Ends a daemon, in each of these ways in turn. `unsent`: batches that lay written and unsent when killed so."""
 
@@ -101,7 +107,7 @@ def test_a_daemon_that_dies_often_only_delays_three_trainers(
         striker = Striker(stage, trainers, ways)
         course = strike_often(stage.daemon, trainers, strikes, dice(), striker.strike)
         agree(stage.truth, trainers, course)
-        assert {each.steps[-1].connection for each in trainers} == {strikes}  # nobody has been put off
+        assert {each.steps[-1].connection for each in trainers} == {strikes}, describe_sessions(stage)  # nobody put off
         record_property("saw", course.told(trainers[0]))
         if striker.unsent:
             record_property("saw", f"{min(striker.unsent)} to {max(striker.unsent)} batches written and unsent")

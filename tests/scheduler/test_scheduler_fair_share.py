@@ -22,6 +22,7 @@ from streamd.scheduler.session import ScheduledSession
 SHAPE = train(10_000)
 LARGE = train(10_000, name="large", tasks=4)
 OWN, OTHER, THIRD = 0, 1001, 1002
+READ = 50  # batches that each session has released: so many make it one that has not just begun
 
 
 def session(
@@ -40,7 +41,7 @@ def session(
     event = wish(number, shape.name, rank=rank, world=world, epochs=epochs, cursor=Cursor(epoch, history))
     event = replace(event, user=user)
     made = ScheduledSession.from_subscription(event, shape, 4)
-    made.upto = 4
+    made.sent, made.upto = READ, READ + 4
     return made
 
 
@@ -71,6 +72,16 @@ def test_batches_beyond_the_credit_are_listed_apart() -> None:
     assert near == {key(5): [two]}
     assert ahead == {key(5): [one]}
     assert in_reach == {key(5)}
+
+
+@pytest.mark.parametrize(("released", "ahead"), [(0, 1), (1, 2), (2, 3), (3, 3)])
+def test_the_horizon_of_a_session_that_has_just_begun_grows_with_what_it_releases(released: int, ahead: int) -> None:
+    fresh = session(1, 0)
+    fresh.sent, fresh.upto = released, released + 4
+    known = {key(index) for index in range(4 + ahead - 1)}
+
+    assert find_wanted_batches([fresh], lambda _: 3, known.__contains__)[1] == {key(4 + ahead - 1): [fresh]}
+    assert find_wanted_batches([fresh], lambda _: 3, {*known, key(4 + ahead - 1)}.__contains__) == ({}, {}, set())
 
 
 def test_no_batch_is_wanted_beyond_the_production_horizon() -> None:

@@ -6,7 +6,7 @@ import pytest
 from support.scheduler_driver import MIB, train
 
 from streamd.core.spec import StreamShape
-from streamd.limits import KEEP_COST_S, MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.in_flight import Workload
 
@@ -28,7 +28,7 @@ def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 
 def filled(work: Workload, shape: StreamShape) -> int:
     """How many batches go into production until there is no room for another one."""
     before = len(work)
-    while work.has_worker_capacity(shape.name):
+    while not work.is_full:
         work.start_batch(shape, len(work) + 100)
     return len(work) - before
 
@@ -50,7 +50,28 @@ def test_a_worker_gets_more_cheap_tasks_unless_memory_is_scarce() -> None:
 
     assert filled(plenty, SHAPE) == WORKERS * MAX_TASKS_AHEAD
     assert filled(scarce, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
-    assert not scarce.is_full
+
+
+def test_beside_sessions_of_another_stream_a_worker_gets_less_work_at_a_time() -> None:
+    work = load()
+    work.start_batch(SHAPE, 1)
+    work.finish_batch(1, 0.0, WORK_BESIDE_OTHERS_S / 3, busy_s=WORK_BESIDE_OTHERS_S / 3)
+    work.has_sessions_of_several_streams = True
+    assert filled(work, SHAPE) == WORKERS * 3
+
+    work.has_sessions_of_several_streams = False
+    assert filled(work, SHAPE) == WORKERS * (MAX_TASKS_AHEAD - 3)
+
+
+def test_a_long_task_takes_up_more_of_a_worker_than_a_short_one() -> None:
+    short, long = train(100, name="short"), train(100, name="long")
+    work = load(short, long)
+    produce(work, short, CHEAP_S)
+    produce(work, long, DEAR_S, since_s=1.0)
+    for slot in range(WORKERS * MAX_TASKS_AHEAD // 2):
+        work.start_batch(short, slot)
+
+    assert filled(work, long) == WORKERS * TASKS_AHEAD_PER_WORKER // 2
 
 
 def test_production_looks_as_far_ahead_as_the_workers_have_tasks() -> None:
@@ -110,7 +131,7 @@ def test_the_last_batch_of_a_removed_stream_is_no_longer_counted() -> None:
     work.finish_batch(1, 0.0, CHEAP_S)
 
     assert len(work) == 0
-    assert work.is_full
+    assert not work.is_full
 
 
 def test_the_work_of_a_batch_follows_the_time_that_workers_spent() -> None:
@@ -143,7 +164,6 @@ def test_workers_that_join_get_tasks_and_those_of_workers_that_left_are_not_give
     assert filled(work, SHAPE) == WORKERS * TASKS_AHEAD_PER_WORKER
 
     work.change_limits(SchedulerLimits(1024 * MIB, 1))
-    assert not work.has_worker_capacity("train")
     assert work.is_full
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
@@ -26,7 +27,16 @@ NOWHERE = RowProgress(0, 0, WorkerPhase.IDLE, 0)
 class WorkerFake:
     """A worker of a generation; `commands` are what it was sent."""
 
-    def __init__(self, tasks: int = 0, *, fresh: bool = False, alone: bool = False, estimated_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        tasks: int = 0,
+        *,
+        fresh: bool = False,
+        alone: bool = False,
+        estimated_s: float = 0.0,
+        spent_s: float = 0.0,
+    ) -> None:
+        self.busy_since_s = time.monotonic() - spent_s
         before = cast("Task", SimpleNamespace(estimated_s=estimated_s))
         self.tasks: dict[int, Task] = {-number - 1: before for number in range(tasks)}
         self.is_fresh = fresh

@@ -169,8 +169,9 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "session.began": "",
     "session.ended": "",
     "daemon.no_thread": (
-        "The host, or TasksMax of the service, lets the daemon start no more threads. Trainers read on, but receipts "
-        "wait. Look for what has used up the tasks, which `systemctl status streamd` counts, or raise TasksMax."
+        "The host, or TasksMax of the service, lets the daemon start no more threads. Trainers read on, but nobody "
+        "looks whether data is back. Look for what has used up the tasks, which `systemctl status streamd` counts, or "
+        "raise TasksMax."
     ),
     "gate.ended": (
         "Nothing, if it happens now and then. The line names the user or the address, whose trainers have subscribed "

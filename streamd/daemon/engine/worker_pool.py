@@ -60,7 +60,8 @@ class _WorkerGeneration:
         """Removes the next task from its queue, and returns it with its worker; None when no worker may have one.
 
         A suspect goes to a worker that was never given a task. It exists because a worker died, and the worker that
-        starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the least to do.
+        starts in its place is fresh, so no suspect waits for ever. Other tasks go to the worker with the least to do,
+        and wait while it has enough: beside it another may have been at one slow sample for long.
         """
         if self.suspects:
             fresh = next((worker for worker in self.workers if worker.can_take_suspect), None)
@@ -69,13 +70,15 @@ class _WorkerGeneration:
         if not self.queue:
             return None
         # A worker with a suspect gets no other task, so its death tells of that sample alone.
+        open_to_all = [worker for worker in self.workers if not worker.has_suspect]
+        if not open_to_all:
+            return None
+        now_s = time.monotonic()
+        worker = min(open_to_all, key=lambda each: _estimate_load(each, now_s))
         tasks_ahead = self.queue[0].job.row_cost.tasks_ahead
-        ready = [
-            worker
-            for worker in self.workers
-            if not worker.has_suspect and len(worker.tasks) < worker.compute_capacity(tasks_ahead)
-        ]
-        return (min(ready, key=_estimate_load), self.queue.popleft()) if ready else None
+        if len(worker.tasks) >= worker.compute_capacity(tasks_ahead):
+            return None
+        return worker, self.queue.popleft()
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
         """Removes a batch's tasks from the queues; returns how many there were."""
@@ -95,9 +98,16 @@ class _WorkerGeneration:
             self.running.cancel()
 
 
-def _estimate_load(worker: PoolWorker) -> tuple[float, int]:
-    """Returns the seconds that a worker's tasks will take, as far as that is known, and their number."""
-    return sum(task.estimated_s for task in worker.tasks.values()), len(worker.tasks)
+def _estimate_load(worker: PoolWorker, now_s: float) -> tuple[float, int]:
+    """Returns the seconds that a worker's tasks will take, as far as that is known, and their number.
+
+    What has taken longer than it should is expected to take as much longer again.
+    """
+    if not worker.tasks:
+        return 0.0, 0
+    spent_s = now_s - worker.busy_since_s
+    first_s, *others_s = (task.estimated_s for task in worker.tasks.values())
+    return abs(first_s - spent_s) + sum(others_s), len(worker.tasks)
 
 
 class WorkerPool:

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from streamd.core.receipt import Lanes, add_digest_lanes, format_digest, sum_expected_lanes
 from streamd.core.spec import Cursor
-from streamd.daemon.slow_lookup import ask_in_thread
 from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.time_shares import TimeShares
@@ -55,6 +55,17 @@ class ExpectedDigests:
         self._shares = TimeShares(own_user, DIGEST_SHARE, DIGEST_BURST_S, most_charge_s=2 * DIGEST_TURN_S)
         self._is_computing = False
         self._next_turn: asyncio.TimerHandle | None = None
+        # The thread starts now, and lasts: when an epoch ends, other users may have used up the host's tasks.
+        self._thread = ThreadPoolExecutor(1, "digests")
+        self._thread.submit(int)
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ends the thread once its turn is over. What is still computed then reaches nobody."""
+        self._is_closed = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        self._thread.shutdown(wait=False)
 
     async def compute_digest(
         self, stream: ServedStream, cursor: Cursor, *, user: int = 0, is_wanted: Callable[[], bool] = lambda: True
@@ -82,20 +93,21 @@ class ExpectedDigests:
             self._turns.add_ahead(_build_job(user, stream, after))
             self._begin_turn()
 
-    # There is one turn at a time, in a thread of its own: the job belongs to that thread until `_end_turn`, which runs
-    # on the loop again. So no pool is filled that something else needs, and the loop shares the processor with one.
+    # There is one turn at a time, in a thread that does nothing else: the job belongs to that thread until `_end_turn`,
+    # which runs on the loop again. So no pool is filled that something else needs, and the loop shares the processor
+    # with one.
 
     def _begin_turn(self) -> None:
         if self._next_turn is not None:
             self._next_turn.cancel()
             self._next_turn = None
-        if self._is_computing:
+        if self._is_computing or self._is_closed:
             return
         now_s = time.monotonic()
         job = self._turns.take_next(lambda user: self._shares.get_pause_s(user, now_s) > 0)
         if job is not None:
             self._is_computing = True
-            turn = ask_in_thread(partial(_compute_for_one_turn, job), "digests")
+            turn = asyncio.wrap_future(self._thread.submit(_compute_for_one_turn, job))
             turn.add_done_callback(partial(self._end_turn, job))
         elif users := self._turns.users:
             pause_s = min(self._shares.get_pause_s(user, now_s) for user in users)

@@ -38,6 +38,12 @@ def test_the_worker_whose_tasks_take_the_least_time_gets_the_next() -> None:
     assert given(WorkerFake(1, estimated_s=0.5), WorkerFake(3, estimated_s=0.01)) == [0, 1]
 
 
+def test_a_task_waits_for_a_worker_that_has_enough_rather_than_for_one_that_is_at_a_slow_sample() -> None:
+    slow = WorkerFake(1, estimated_s=0.01, spent_s=5.0)
+    assert given(slow, WorkerFake(1, estimated_s=0.01)) == [0, 1]
+    assert given(slow, WorkerFake(MAX_TASKS_AHEAD, estimated_s=0.01)) == [0, 0]
+
+
 def test_no_worker_gets_more_tasks_than_the_limit() -> None:
     assert given(WorkerFake(MAX_TASKS_AHEAD), WorkerFake(MAX_TASKS_AHEAD)) == [0, 0]
 

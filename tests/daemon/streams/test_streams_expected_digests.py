@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,6 +20,8 @@ from streamd.core.spec import Cursor, OrderId, Segment
 from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.expected_digests import ExpectedDigests
 from streamd.daemon.streams.served_stream import ServedStream
+
+OWN = 0  # the daemon's user
 
 
 @pytest.fixture
@@ -44,6 +48,12 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
     return seen
 
 
+@pytest.fixture
+def expected() -> Iterator[ExpectedDigests]:
+    with contextlib.closing(ExpectedDigests(OWN)) as digests:
+        yield digests
+
+
 async def wait_until_idle(expected: ExpectedDigests) -> None:
     """Waits until nothing is computed any more, also nothing ahead."""
 
@@ -57,9 +67,6 @@ def whole_epoch(epoch: int) -> Cursor:
     return Cursor(epoch, (Segment(0, 3, 0, 1),))
 
 
-OWN = 0  # the daemon's user
-
-
 def tallied(stream: ServedStream, epoch: int) -> str:
     tally = EpochTally("train", stream.spec.order_id, Cursor(epoch))
     for index in range(3):
@@ -69,21 +76,25 @@ def tallied(stream: ServedStream, epoch: int) -> str:
 
 
 @pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
-async def test_the_daemons_digest_equals_the_trainers(stream: ServedStream, chunks: dict[str, Any]) -> None:
+async def test_the_daemons_digest_equals_the_trainers(
+    expected: ExpectedDigests, stream: ServedStream, chunks: dict[str, Any]
+) -> None:
     mark_bad(stream, 3)
     mixed = replace(stream, order=msgspec.structs.replace(stream.order, **chunks))
-    assert await ExpectedDigests(OWN).compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
+    assert await expected.compute_digest(mixed, whole_epoch(1)) == tallied(mixed, 1)
     assert (tallied(mixed, 1) == tallied(stream, 1)) == (not chunks)
 
 
-async def test_epochs_and_parts_of_epochs_have_different_digests(stream: ServedStream) -> None:
-    expected = ExpectedDigests(OWN)
+async def test_epochs_and_parts_of_epochs_have_different_digests(
+    expected: ExpectedDigests, stream: ServedStream
+) -> None:
     cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
     assert len({await expected.compute_digest(stream, cursor) for cursor in cursors}) == 4
 
 
-async def test_concurrent_requests_share_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests(OWN)
+async def test_concurrent_requests_share_one_computation(
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
+) -> None:
     digests = await asyncio.gather(*(expected.compute_digest(stream, whole_epoch(0)) for _ in range(5)))
     assert len(set(digests)) == 1
     assert computed.count(whole_epoch(0)) == 1
@@ -93,18 +104,16 @@ async def test_concurrent_requests_share_one_computation(stream: ServedStream, c
     ("cursor", "ahead"), [(whole_epoch(4), [whole_epoch(5)]), (Cursor(4, (Segment(1, 2, 0, 1),)), [])]
 )
 async def test_the_digest_of_the_next_epoch_is_computed_ahead(
-    stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
 ) -> None:
-    expected = ExpectedDigests(OWN)
     await expected.compute_digest(stream, cursor)
     await wait_until_idle(expected)
     assert computed == [cursor, *ahead]
 
 
 async def test_a_cancelled_request_does_not_cancel_the_computation(
-    stream: ServedStream, computed: list[Cursor]
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
 ) -> None:
-    expected = ExpectedDigests(OWN)
     impatient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     patient = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     await asyncio.sleep(0)
@@ -113,8 +122,9 @@ async def test_a_cancelled_request_does_not_cancel_the_computation(
     assert computed.count(whole_epoch(0)) == 1
 
 
-async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests(OWN)
+async def test_a_new_bad_sample_changes_no_digest(
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
+) -> None:
     before = await expected.compute_digest(stream, whole_epoch(0))
     mark_bad(stream, 3)
     assert await expected.compute_digest(stream, whole_epoch(0)) == before == tallied(stream, 0)
@@ -122,16 +132,17 @@ async def test_a_new_bad_sample_changes_no_digest(stream: ServedStream, computed
 
 
 async def test_another_stream_of_the_same_name_has_its_own_digests(
-    stream: ServedStream, computed: list[Cursor]
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
 ) -> None:
-    expected, other = ExpectedDigests(OWN), replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     digests = [await expected.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
     assert digests[0] == digests[2] != digests[1]
     assert computed.count(whole_epoch(0)) == 2
 
 
-async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests(OWN)
+async def test_the_number_of_kept_digests_is_bounded(
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
+) -> None:
     for epoch in (*range(0, 2 * expected_digests._MAX_KEPT_DIGESTS + 1, 2), 0):
         await expected.compute_digest(stream, whole_epoch(epoch))
         await wait_until_idle(expected)
@@ -139,8 +150,9 @@ async def test_the_number_of_kept_digests_is_bounded(stream: ServedStream, compu
     assert computed.count(whole_epoch(0)) == 2
 
 
-async def test_another_users_digests_evict_none(stream: ServedStream, computed: list[Cursor]) -> None:
-    expected = ExpectedDigests(OWN)
+async def test_another_users_digests_evict_none(
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
+) -> None:
     for user, epochs in ((1, [0]), (2, range(100, 100 + 2 * expected_digests._MAX_KEPT_DIGESTS, 2)), (1, [0])):
         for epoch in epochs:
             await expected.compute_digest(stream, whole_epoch(epoch), user=user)
@@ -148,17 +160,16 @@ async def test_another_users_digests_evict_none(stream: ServedStream, computed: 
 
 
 async def test_a_digest_that_takes_many_turns_is_the_same(
-    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+    expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expected_digests, "DIGEST_TURN_S", 0.0)
     monkeypatch.setattr(expected_digests, "_ROWS_AT_ONCE", 1)
-    assert await ExpectedDigests(OWN).compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
+    assert await expected.compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
 
 
 async def test_a_request_that_nobody_wants_any_more_is_dropped_before_it_is_computed(
-    stream: ServedStream, computed: list[Cursor]
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
 ) -> None:
-    expected = ExpectedDigests(OWN)
     first = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     gone = [
         asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(epoch), is_wanted=lambda: False))
@@ -171,13 +182,12 @@ async def test_a_request_that_nobody_wants_any_more_is_dropped_before_it_is_comp
 
 
 async def test_a_failed_computation_fails_all_that_wait_for_it(
-    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+    expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
         raise RuntimeError(f"{stream.spec.name} {cursor.epoch}")
 
     monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", fail)
-    expected = ExpectedDigests(OWN)
     waits = (expected.compute_digest(stream, whole_epoch(0)) for _ in range(2))
     errors = await asyncio.gather(*waits, return_exceptions=True)
     assert [str(each) for each in errors] == ["train 0"] * 2
@@ -185,9 +195,8 @@ async def test_a_failed_computation_fails_all_that_wait_for_it(
 
 
 async def test_an_honest_user_waits_for_one_turn_of_another_and_not_for_all_its_digests(
-    stream: ServedStream, computed: list[Cursor]
+    expected: ExpectedDigests, stream: ServedStream, computed: list[Cursor]
 ) -> None:
-    expected = ExpectedDigests(OWN)
     flood = [
         asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(epoch), user=1))
         for epoch in range(100, 400, 2)
@@ -203,14 +212,14 @@ async def test_a_user_that_has_spent_its_share_waits_and_no_other_user_does(
 ) -> None:
     monkeypatch.setattr(expected_digests, "DIGEST_BURST_S", 0.0)
     monkeypatch.setattr(expected_digests, "DIGEST_SHARE", 1e-6)  # a digest is paid for in minutes
-    expected = ExpectedDigests(OWN)
-    await expected.compute_digest(stream, whole_epoch(0), user=1)
-    late = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(10), user=1))
-    await expected.compute_digest(stream, whole_epoch(20), user=2)
-    for epoch in (30, 40):
-        await expected.compute_digest(stream, whole_epoch(epoch), user=OWN)
-    assert not late.done()
-    late.cancel()
+    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+        await expected.compute_digest(stream, whole_epoch(0), user=1)
+        late = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(10), user=1))
+        await expected.compute_digest(stream, whole_epoch(20), user=2)
+        for epoch in (30, 40):
+            await expected.compute_digest(stream, whole_epoch(epoch), user=OWN)
+        assert not late.done()
+        late.cancel()
 
 
 async def test_a_digest_that_waits_for_its_users_share_is_computed_in_the_end(
@@ -218,6 +227,29 @@ async def test_a_digest_that_waits_for_its_users_share_is_computed_in_the_end(
 ) -> None:
     monkeypatch.setattr(expected_digests, "DIGEST_BURST_S", 0.0)
     monkeypatch.setattr(expected_digests, "DIGEST_SHARE", 0.2)
-    expected = ExpectedDigests(OWN)
-    for epoch in (0, 10, 20):
-        assert await expected.compute_digest(stream, whole_epoch(epoch), user=1) == tallied(stream, epoch)
+    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+        for epoch in (0, 10, 20):
+            assert await expected.compute_digest(stream, whole_epoch(epoch), user=1) == tallied(stream, epoch)
+
+
+async def test_an_epoch_ends_although_the_host_lets_no_thread_start(
+    expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError(f"can't start new thread: {thread.name}")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await expected.compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
+
+
+async def test_closed_in_the_midst_of_a_digest_it_begins_no_other_turn(
+    expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected_digests, "DIGEST_TURN_S", 0.0)
+    monkeypatch.setattr(expected_digests, "_ROWS_AT_ONCE", 1)
+    waits = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
+    await asyncio.sleep(0)
+    expected.close()
+    await asyncio.to_thread(wait_until, lambda: not expected._is_computing, "the turn is over")
+    assert not waits.done()
+    waits.cancel()
