@@ -133,9 +133,9 @@ def test_class_numbers_of_masks_have_bars_and_shares_of_the_pixels() -> None:
     lines = report_of(stream(masks=counted)).splitlines()
     first = lines.index("  mask     3 class numbers; estimated shares of the pixels, from 500 masks")
     assert [line.split() for line in lines[first + 1 : first + 4]] == [
-        ["0", "█" * 30, "75.00%"],
-        ["3", "█" * 10, "25.00%"],
-        ["9", "█", "below", "0.01%"],
+        ["0", "#" * 30, "75.00%"],
+        ["3", "#" * 10, "25.00%"],
+        ["9", "#", "below", "0.01%"],
     ]
     exact = MaskFindings({"mask": MaskFinding(4824, True, 3, shares, 255)})
     assert "3 class numbers; exact shares of the pixels of all 4,824 masks\n" in report_of(stream(masks=exact))
