@@ -62,8 +62,8 @@ def test_sums_of_odd_sizes_keep_the_first_sample_of_each_kind() -> None:
 def test_a_mask_of_other_proportions_is_trouble_with_its_file_and_the_remedy() -> None:
     assert list(find_mask_troubles(build_findings(FOLLOWING, compare_sizes(2, (80, 60), (60, 80))))) == [
         (
-            "mask: 1 mask has other proportions than photo, such as in 2.png: 80x60 where photo has 60x80, height x width, "
-            "and would be stretched out of place; save each with the height and width of its photo"
+            "mask: 1 mask has other proportions than photo, such as in 2.png: 80x60 where photo has 60x80, height x "
+            "width, and would be stretched out of place; save each with the height and width of its photo"
         )
     ]
 
@@ -73,8 +73,8 @@ def test_a_mask_of_another_size_is_only_reported_where_nothing_brings_it_to_its_
     alone = build_findings(ImageSpec(24, 32, 1, **MASK), half, ImageSpec(24, 32, 3))
     assert list(find_mask_warnings(alone)) == [
         (
-            "mask: 1 mask has another size than photo, such as in 2.png: 30x40 where photo has 60x80, height x width; add "
-            "like: photo to images.mask, which brings both together in proportion"
+            "mask: 1 mask has another size than photo, such as in 2.png: 30x40 where photo has 60x80, height x width; "
+            "add like: photo to images.mask, which brings both together in proportion"
         )
     ]
     assert list(find_mask_troubles(alone)) == []
