@@ -28,6 +28,7 @@ from streamd.cli.check.findings import (
     UnreadableFile,
     WeightSummary,
 )
+from streamd.cli.check.masks import build_mask_findings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, OddBoxes
 from streamd.cli.check.totals import StreamTotals
 from streamd.config.schema import Config
@@ -120,7 +121,7 @@ def _build_stream_finding(
             else labels.build_label_finding(each, stream.manifest.label_column(name))
             for name, each in spec.labels.items()
         },
-        pictures=_summarize_images(totals),
+        pictures=_summarize_images(totals, config.streams[spec.name].source.kind),
         unreadable=_list_unreadable(totals),
         duplicates=[
             [stream.format_file_name(sample_id) for sample_id in ids]
@@ -139,6 +140,9 @@ def _build_stream_finding(
         order_id=spec.order_id,
         pixel_id=totals.pixel_id,
         unexpected=_list_unexpected_identities(totals, config),
+        masks=build_mask_findings(
+            spec.images, spec.samples, totals.class_pixels, totals.odd_sizes, stream.format_file_name
+        ),
     )
 
 
@@ -167,11 +171,13 @@ def _describe_shuffle(spec: StreamSpec) -> str:
     return f"chunk, {format_count(spec.buffer, 'chunk')} of {format_count(spec.chunk, 'sample')} at a time"
 
 
-def _summarize_images(totals: StreamTotals) -> ImageSummary:
+def _summarize_images(totals: StreamTotals, kind: str) -> ImageSummary:
+    """Describes the files of a source of this kind, which stands for the format of arrays."""
     sizes = dict(totals.sizes.most_common(_MAX_SIZES))
-    return ImageSummary(
-        dict(totals.formats.most_common()), sizes, len(totals.sizes), totals.enlarged, totals.transparent
-    )
+    formats = dict(totals.formats.most_common())
+    if totals.stream.manifest.arrays is not None and totals.sizes:
+        formats = {kind.upper(): totals.sizes.total()}
+    return ImageSummary(formats, sizes, len(totals.sizes), totals.enlarged, totals.transparent)
 
 
 def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
