@@ -34,7 +34,8 @@ class RecordExample:
     guess: takes the folder of the data, and returns the figure of somebody who does not look.
     enough: the least share of the way from the guess to a perfect model that a test asks for.
     perfect: the figure of a perfect model.
-    levels: the most by which a pixel may differ from that of `theirs.py`; 0 where nothing is resized.
+    levels: the most by which a pixel may differ from that of `theirs.py`; 0 where nothing is resized, and None where
+        both resize, each with its own filter.
     """
 
     name: str
@@ -43,7 +44,7 @@ class RecordExample:
     guess: Callable[[Path], float]
     enough: float
     perfect: float = 1.0
-    levels: int = 0
+    levels: int | None = 0
 
     @property
     def folder(self) -> Path:
@@ -91,6 +92,9 @@ def measure_still_frame(folder: Path) -> float:
 EXAMPLES_OF_RECORDS: Final = (
     RecordExample("segmentation", "mean IoU", find_last("val_iou"), measure_cloth, 0.4),
     RecordExample("detection", "F1", lambda names: float(names["score"]), lambda _: 0.0, 0.5),
+    RecordExample(
+        "simclr", "nearest neighbours alike", lambda names: float(names["score"]), lambda _: 0.25, 0.3, levels=None
+    ),
     RecordExample("cameras", "mean error, °", find_last("val_mae"), measure_middle_angle, 0.5, perfect=0.0),
     RecordExample("tiles", "accuracy", find_last("val_accuracy"), lambda _: 0.25, 0.8),
 )

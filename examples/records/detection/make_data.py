@@ -65,7 +65,7 @@ def draw_scene(rng: np.random.Generator) -> tuple[Image.Image, list[tuple[str, E
     columns = rng.permutation(4)[: rng.integers(0, 4)]
     for column in columns.tolist():
         side = float(rng.uniform(13, 30))
-        left, top = column * WIDTH / 4 + rng.uniform(0, 34 - side), float(rng.uniform(4, 50))
+        left, top = column * WIDTH / 4 + rng.uniform(0, WIDTH / 4 - side), float(rng.uniform(4, 50))
         name, edges = str(rng.choice(SIGNS)), (left, top, left + side, top + side)
         draw_sign(draw, name, tuple(SMOOTH * edge for edge in edges))
         signs.append((name, edges))

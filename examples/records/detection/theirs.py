@@ -40,7 +40,11 @@ def read(path, boxes):
 
 def crop(photo, boxes):
     begin, size, _ = tf.image.sample_distorted_bounding_box(
-        tf.shape(photo), tf.zeros((1, 0, 4)), 0.0, (1.2, 1.5), (0.5, 1.0), use_image_if_no_bounding_boxes=True
+        tf.shape(photo),
+        tf.zeros((1, 0, 4)),
+        aspect_ratio_range=(1.2, 1.5),
+        area_range=(0.5, 1.0),
+        use_image_if_no_bounding_boxes=True,
     )
     photo = tf.image.resize(tf.slice(photo, begin, size), SIZE, antialias=True)
     corner = tf.cast(tf.stack([begin[1], begin[0]] * 2), tf.float32)

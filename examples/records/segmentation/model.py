@@ -8,7 +8,7 @@ import keras
 from keras import layers
 
 CLASSES = 4  # cloth, apple, lime, plum
-EPOCHS = 12
+EPOCHS = 8
 STEPS = (8, 16, 24)  # channels before each halving
 
 

@@ -25,7 +25,7 @@ def read_mask(path):
 
 def crop(photo, mask):
     begin, size, _ = tf.image.sample_distorted_bounding_box(
-        tf.shape(photo), tf.zeros((1, 0, 4)), 0.0, (3 / 4, 4 / 3), (0.3, 1.0), use_image_if_no_bounding_boxes=True
+        tf.shape(photo), tf.zeros((1, 0, 4)), area_range=(0.3, 1.0), use_image_if_no_bounding_boxes=True
     )
     photo = tf.image.resize(tf.slice(photo, begin, size), SIZE, antialias=True)
     mask = tf.image.resize(tf.slice(mask[..., None], begin, size), SIZE, "nearest")

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-EPOCHS = 30
+EPOCHS = 80
 TEMPERATURE = 0.2
 
 
@@ -29,7 +29,7 @@ class SimCLR(keras.Model):  # type: ignore[misc]  # Keras has no types
         super().__init__()
         # Each trainer draws these for itself; streamd has drawn the crops, which all trainers share.
         self.augment = keras.Sequential(
-            [layers.RandomFlip(), layers.RandomHue(1.0, value_range=(0, 255)), layers.RandomContrast(0.4)]
+            [layers.RandomFlip(), layers.RandomHue(1.0, value_range=(0, 255)), layers.RandomGrayscale(0.5)]
         )
         steps: list[keras.Layer] = [layers.Rescaling(1 / 127.5, -1)]
         for channels in (16, 32, 48):

@@ -15,7 +15,7 @@ def read(path):
 
 def crop(photo):
     begin, size, _ = tf.image.sample_distorted_bounding_box(
-        tf.shape(photo), tf.zeros((1, 0, 4)), 0.0, (3 / 4, 4 / 3), (0.2, 0.8), use_image_if_no_bounding_boxes=True
+        tf.shape(photo), tf.zeros((1, 0, 4)), area_range=(0.2, 0.8), use_image_if_no_bounding_boxes=True
     )
     return scale(tf.slice(photo, begin, size))
 
