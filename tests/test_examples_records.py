@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import records_page
 from support.record_examples import (
     EXAMPLES_OF_RECORDS,
     FILES,
@@ -40,6 +41,17 @@ def test_the_configuration_of_an_example_is_served(example: RecordExample) -> No
     config = load_config(example.folder / "config.yaml")
     assert list_unserved_settings(config) == []
     assert list(config.streams)[:2] == ["train", "validation"]
+
+
+def test_the_page_of_the_examples_is_that_of_its_generator() -> None:
+    assert records_page.PAGE.read_text() == records_page.build_page()
+    drawn = {path.stem for path in records_page.PICTURES.iterdir()}
+    assert drawn == {example.name for example in EXAMPLES_OF_RECORDS} == set(records_page.CHAPTERS)
+
+
+def test_lines_of_code_are_counted_without_comments_blank_lines_and_docstrings() -> None:
+    text = '"""A program.\n\nOf two lines."""\n\nx = """a\nb"""\n# nothing\ny = f(  # why\n    1,\n)\n'
+    assert records_page.find_code_lines(text) == {5, 6, 8, 9, 10}
 
 
 @pytest.mark.train
