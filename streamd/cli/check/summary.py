@@ -110,17 +110,7 @@ def _build_stream_finding(
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
-        labels={
-            name: labels.build_box_finding(
-                each,
-                stream.manifest.ragged_column(name),
-                totals.odd_boxes.get(name, OddBoxes()),
-                stream.format_file_name,
-            )
-            if each.is_ragged
-            else labels.build_label_finding(each, stream.manifest.label_column(name))
-            for name, each in spec.labels.items()
-        },
+        labels={name: _build_label_finding(each, totals) for name, each in spec.labels.items()},
         pictures=_summarize_images(totals, config.streams[spec.name].source.kind),
         unreadable=_list_unreadable(totals),
         duplicates=[
@@ -144,6 +134,14 @@ def _build_stream_finding(
             spec.images, spec.samples, totals.class_pixels, totals.odd_sizes, stream.format_file_name
         ),
     )
+
+
+def _build_label_finding(label: LabelSpec, totals: StreamTotals) -> labels.LabelFinding:
+    manifest, name = totals.stream.manifest, label.name
+    if not label.is_ragged:
+        return labels.build_label_finding(label, manifest.label_column(name))
+    odd = totals.odd_boxes.get(name, OddBoxes())
+    return labels.build_box_finding(label, manifest.ragged_column(name), odd, totals.stream.format_file_name)
 
 
 def _list_unexpected_identities(totals: StreamTotals, config: Config) -> list[str]:
