@@ -30,7 +30,6 @@ ROWS: Final = {
 }
 WHY_NOT: Final[dict[str, str]] = {
     "28": "a plugin is the daemon's own: faults.md has it",
-    "39": "tests/gate/test_gate_network_gate.py tries wrong keys",
 }
 ABOUT: Final = (
     "Written by `scripts/test --abuse --report`, never by hand. The daemon runs as a user of its own, at a socket that "

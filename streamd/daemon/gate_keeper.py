@@ -8,75 +8,39 @@ other users do not notice.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import secrets
 import socket
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from streamd.core import log
+from streamd.daemon.gate_links import GateLink, GateLinks, GateListener, compute_restart_pause
 from streamd.daemon.gate_process import GateProcess
 from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
 from streamd.ipc.endpoint import own_socket_path, served_socket_path
 from streamd.ipc.record_link import USER, RecordKind, split_client_frame
 from streamd.ipc.router import FrameSender
-from streamd.limits import (
-    GATE_RESTART_MAX_S,
-    GATE_RESTART_S,
-    GATE_SOUND_S,
-    GATE_START_S,
-    MAX_GATES,
-    QUESTION_WEIGHT,
-)
+from streamd.limits import GATE_RESTART_S, GATE_SOUND_S, GATE_START_S, MAX_GATES
 
-_IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from the own ones: a mark, the gate's number
-_MARK: Final = b"g"  # the identities that a ROUTER makes begin with a zero
+_MARK: Final = b"g"  # of the clients' identities
 _NAME_BYTES: Final = 16  # of the secret name of a gate's folder
-
-
-class GateListener(Protocol):
-    """Receives what the gates pass on. All calls come on the event loop."""
-
-    def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
-        """Handles one frame of a client of `user`, and returns whether it released batches."""
-        ...
-
-    def charge_user(self, user: int, took_s: float) -> float:
-        """Charges a user for processor time, and returns for how many seconds its next frames must wait."""
-        ...
-
-    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
-        """Takes over a trainer's lifeline, which has sent its session's secret."""
-
-    def on_client_unreachable(self, identity: bytes) -> None:
-        """A client is gone or does not read, and loses what was sent to it."""
-
-    def on_gate_ended(self, prefix: bytes) -> None:
-        """All clients whose identities begin with `prefix` are gone."""
 
 
 @dataclass(slots=True)
 class _UserGate:
-    """The gate of a user, and when it may be started again after its end. Each start has a number of its own.
-
-    `frames` are those of the current turn of its link, and `questions` those among them that released no batch.
-    """
+    """The gate of a user, and when it may be started again after its end."""
 
     user: int
-    number: int = 0
-    process: GateProcess | None = None
+    link: GateLink | None = None
     path: Path | None = None
     is_ready: bool = False
     pause_s: float = 0.0
     next_start_s: float = 0.0
-    frames: int = 0
-    questions: int = 0
 
 
 class GateKeeper:
@@ -99,16 +63,14 @@ class GateKeeper:
         self._own_user = own_user
         self._most_gates = most_gates
         self._gates: dict[int, _UserGate] = {}  # by user
-        self._by_number: dict[int, _UserGate] = {}  # those that run
-        self._numbers = itertools.count(1)
+        self._links = GateLinks(_MARK)
         self._door: GateProcess | None = None
         self._knocks: socket.socket | None = None
-        self._listener: GateListener | None = None
         self._spawn: SpawnTask | None = None
 
     def start(self, knocks: socket.socket, listener: GateListener, spawn: SpawnTask) -> None:
         """Waits for the first client at the listening socket `knocks`, and starts the door then."""
-        self._knocks, self._listener, self._spawn = knocks, listener, spawn
+        self._knocks, self._links.listener, self._spawn = knocks, listener, spawn
         self._watch_for_knock()
 
     def close(self) -> None:
@@ -117,28 +79,22 @@ class GateKeeper:
             asyncio.get_running_loop().remove_reader(self._knocks)
             self._knocks.close()
             self._knocks = None
-        for process in self._list_processes():
-            process.kill()
+        if self._door is not None:
+            self._door.kill()
+        self._links.kill_all()
 
     def list_pids(self) -> list[int]:
         """Returns the processes of the door and the gates."""
-        return [process.pid for process in self._list_processes()]
-
-    def _list_processes(self) -> list[GateProcess]:
-        processes = (self._door, *(gate.process for gate in self._gates.values()))
-        return [process for process in processes if process is not None]
+        return [*([self._door.pid] if self._door is not None else []), *self._links.list_pids()]
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client, and never waits. False when its gate is gone; a client that is gone is reported later.
 
         Clients behind a gate get no pixels by socket.
         """
-        if identity[:1] != _MARK:
+        if not self._links.is_behind_gate(identity):
             return self._router.send_frame(identity, data, pixels)
-        gate = self._by_number.get(_IDENTITY.unpack_from(identity)[1])
-        if gate is None or gate.process is None or pixels is not None:
-            return False
-        return gate.process.send_frame(identity[_IDENTITY.size :], data)
+        return pixels is None and self._links.send_frame(identity, data)
 
     # --- the door
 
@@ -196,66 +152,57 @@ class GateKeeper:
                 self._refer_user(_UserGate(user))
                 return
             gate = self._gates[user] = _UserGate(user)
-        if gate.process is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
-            gate.process = GateProcess(
-                lambda kind, body: self._handle_gate_record(gate, kind, body),
-                lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
-                lambda took_s: self._charge_turn(gate, took_s),
+        if gate.link is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
+            gate.link = link = self._links.create_link(
+                GateProcess(
+                    lambda kind, body: self._handle_gate_record(gate, link, kind, body),
+                    lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
+                    lambda took_s: max(self._links.charge_users(link, took_s).values(), default=0.0),
+                ),
+                gate.user,
             )
-            self._spawn(self._run_gate(gate, gate.process))
-        elif gate.process is None or gate.is_ready:
+            self._spawn(self._run_gate(gate, link))
+        elif gate.link is None or gate.is_ready:
             self._refer_user(gate)
 
     def _forget_idle_gate(self) -> bool:
         """Forgets a user whose gate has ended; returns whether there was one."""
-        idle = next((gate for gate in self._gates.values() if gate.process is None), None)
+        idle = next((gate for gate in self._gates.values() if gate.link is None), None)
         if idle is not None:
             del self._gates[idle.user]
         return idle is not None
 
-    async def _run_gate(self, gate: _UserGate, process: GateProcess) -> None:
+    async def _run_gate(self, gate: _UserGate, link: GateLink) -> None:
         """Runs the gate of a user until it ends."""
         began_s = time.monotonic()
         folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
-        gate.path, gate.number = served_socket_path(folder), next(self._numbers)
-        self._by_number[gate.number] = gate
-        late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, process)
+        gate.path = served_socket_path(folder)
+        late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, link)
         try:
-            await process.start("user", {"user": gate.user, "folder": str(folder)})
-            ending = await process.wait_until_ended()
-        except OSError as error:
-            ending = f"it cannot be started: {error.strerror}"
+            ending = await self._links.run_gate(link, "user", {"user": gate.user, "folder": str(folder)})
         finally:
-            process.kill()
             late.cancel()
-            gate.process, gate.is_ready = None, False
-            del self._by_number[gate.number]
-            if self._listener is not None:
-                self._listener.on_gate_ended(_IDENTITY.pack(_MARK, gate.number))
+            gate.link, gate.is_ready = None, False
         ended_s = time.monotonic()
         is_sound = ended_s - began_s >= GATE_SOUND_S or ending == "exit status 0"
-        gate.pause_s = 0.0 if is_sound else min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * gate.pause_s))
+        gate.pause_s = 0.0 if is_sound else compute_restart_pause(gate.pause_s)
         gate.next_start_s = ended_s + gate.pause_s
         self._refer_user(gate)
         note = log.info if is_sound else log.warning
         note("gate.ended", f"the gate of user {gate.user} has ended: {ending}", user=gate.user, pause_s=gate.pause_s)
 
-    def _end_unready_gate(self, gate: _UserGate, process: GateProcess) -> None:
-        if gate.process is process and not gate.is_ready:
-            process.kill()
+    @staticmethod
+    def _end_unready_gate(gate: _UserGate, link: GateLink) -> None:
+        if gate.link is link and not gate.is_ready:
+            link.process.kill()
 
-    def _handle_gate_record(self, gate: _UserGate, kind: RecordKind, body: bytes) -> None:
-        listener = self._listener
-        if listener is None:
-            return
+    def _handle_gate_record(self, gate: _UserGate, link: GateLink, kind: RecordKind, body: bytes) -> None:
         match kind:
             case RecordKind.FRAME:
-                identity, frame = split_client_frame(body)
-                gate.frames += 1
-                if not listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, gate.user):
-                    gate.questions += 1
-            case RecordKind.UNREACHABLE:
-                listener.on_client_unreachable(_IDENTITY.pack(_MARK, gate.number) + body)
+                client, frame = split_client_frame(body)
+                self._links.handle_frame(link, client, frame, gate.user)
+            case RecordKind.UNREACHABLE if self._links.listener is not None:
+                self._links.listener.on_client_unreachable(self._links.identify_client(link, body))
             case RecordKind.READY:
                 gate.is_ready = True
                 self._refer_user(gate)
@@ -264,15 +211,8 @@ class GateKeeper:
             case _:
                 pass
 
-    def _charge_turn(self, gate: _UserGate, took_s: float) -> float:
-        """Charges a user for a turn of its link, and returns for how long its next frames must wait."""
-        frames, questions = gate.frames, gate.questions
-        gate.frames = gate.questions = 0
-        weight = 1 + (QUESTION_WEIGHT - 1) * questions / frames if frames else 1.0
-        return self._listener.charge_user(gate.user, weight * took_s) if self._listener is not None else 0.0
-
     def _adopt_lifeline(self, gate: _UserGate, connection: socket.socket, secret: bytes) -> None:
-        if self._listener is not None and gate.process is not None:
-            self._listener.adopt_lifeline(connection, secret)
+        if self._links.listener is not None and gate.link is not None:
+            self._links.listener.adopt_lifeline(connection, secret)
         else:
             connection.close()

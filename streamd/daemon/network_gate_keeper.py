@@ -2,15 +2,17 @@
 
 A gate that has ended is started again at once, and after a pause if it ends again and again. Clients of this host do
 not notice. The daemon itself listens to no network.
+
+Each key is a user with a share of the event loop's time, and its questions are weighed as those of local users are. All
+keys come over one link, so the gate keeps back the frames of a key that is over its share. The link itself is paused
+only while all keys together are over theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +20,29 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core import log
-from streamd.daemon.gate_keeper import GateListener
+from streamd.core.text import FIRST_KEY_USER
+from streamd.daemon.gate_links import GateLink, GateLinks, GateListener, compute_restart_pause
 from streamd.daemon.gate_process import GateProcess
 from streamd.daemon.receipt_sender import SpawnTask
-from streamd.errors import ConfigError
+from streamd.daemon.sessions import OWN_USER
+from streamd.daemon.time_shares import TimeShares
+from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.endpoint import split_host_port
 from streamd.ipc.key_files import list_key_files, read_key_pair
-from streamd.ipc.record_link import KEY_USER, RecordKind, split_client_frame
+from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, RecordKind, split_client_frame
 from streamd.ipc.router import FrameSender
-from streamd.limits import GATE_RESTART_MAX_S, GATE_RESTART_S, GATE_SOUND_S, GATE_START_S
+from streamd.limits import (
+    GATE_RESTART_S,
+    GATE_SOUND_S,
+    GATE_START_S,
+    LOOP_BURST_S,
+    MAX_KEY_PAUSE_S,
+    NETWORK_LOOP_SHARE,
+)
 
-_IDENTITY: Final = struct.Struct("<cI")  # how its clients are told from others: a mark, the number of the gate's start
 _CREDENTIAL: Final = "streamd.key_secret"  # the name under which a service manager hands the secret file over
-_MARK: Final = b"n"  # the identities that a ROUTER makes begin with a zero, those behind users' gates with a g
-ALL_KEYS: Final = (1 << 33) + 1  # the user that a gate's time on the loop is charged to: all its clients together
+_MARK: Final = b"n"  # of the clients' identities
+_ALL_KEYS: Final = OWN_USER + 1  # whom the links' time is charged to, besides the keys: all clients together
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +74,21 @@ def find_network_keys(secret: Path | None, clients: Path) -> NetworkKeys:
     return NetworkKeys(secret, clients)
 
 
+def read_key_user(client: bytes) -> int:
+    """Returns the number of a client's key from the client's identity. Raises ProtocolError if no key has it."""
+    # A gate that a client has taken over could name a local user, or the daemon's own, which is trusted.
+    if len(client) <= KEY_USER.size or (user := int(KEY_USER.unpack_from(client)[0])) < FIRST_KEY_USER:
+        raise ProtocolError("a frame of a client without a key")
+    return user
+
+
 @dataclass(slots=True, eq=False)
 class _NetworkGate:
-    """The gate of one address. Each start has a number of its own; all have the port that the first one got."""
+    """The gate of one address, over all its starts: all have the port that the first one got."""
 
     address: str
     port: int
     started: asyncio.Future[None]
-    number: int = 0
-    process: GateProcess | None = None
     pause_s: float = 0.0
     failure: str = ""
 
@@ -88,9 +105,8 @@ class NetworkGateKeeper:
         self._descriptor_path = descriptor_path
         loop = asyncio.get_running_loop()
         self._gates = [_NetworkGate(each, split_host_port(each)[1], loop.create_future()) for each in addresses]
-        self._by_number: dict[int, _NetworkGate] = {}  # those that run
-        self._numbers = itertools.count(1)
-        self._listener: GateListener | None = None
+        self._links = GateLinks(_MARK)
+        self._shares = TimeShares(OWN_USER, NETWORK_LOOP_SHARE, LOOP_BURST_S)  # of all keys together
 
     @property
     def addresses(self) -> list[str]:
@@ -99,7 +115,7 @@ class NetworkGateKeeper:
 
     async def start(self, listener: GateListener, spawn: SpawnTask) -> None:
         """Starts all gates, and returns when clients can connect. Raises ConfigError when one cannot listen."""
-        self._listener = listener
+        self._links.listener = listener
         for gate in self._gates:
             spawn(self._keep_gate(gate))
         try:
@@ -110,22 +126,17 @@ class NetworkGateKeeper:
 
     def close(self) -> None:
         """Ends all gates."""
-        for gate in self._gates:
-            if gate.process is not None:
-                gate.process.kill()
+        self._links.kill_all()
 
     def list_pids(self) -> list[int]:
         """Returns the processes of the gates."""
-        return [gate.process.pid for gate in self._gates if gate.process is not None]
+        return self._links.list_pids()
 
     def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client, and never waits. False when its gate is gone."""
-        if identity[:1] != _MARK:
+        if not self._links.is_behind_gate(identity):
             return self._inner.send_frame(identity, data, pixels)
-        gate = self._by_number.get(_IDENTITY.unpack_from(identity)[1])
-        if gate is None or gate.process is None or pixels is not None:
-            return False
-        return gate.process.send_frame(identity[_IDENTITY.size :], data)
+        return pixels is None and self._links.send_frame(identity, data)
 
     async def _keep_gate(self, gate: _NetworkGate) -> None:
         """Runs the gate of an address, and starts it again whenever it ends, until the daemon does."""
@@ -138,9 +149,7 @@ class NetworkGateKeeper:
                 )
                 return
             is_sound = time.monotonic() - began_s >= GATE_SOUND_S
-            gate.pause_s = (
-                GATE_RESTART_S if is_sound else min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * gate.pause_s))
-            )
+            gate.pause_s = GATE_RESTART_S if is_sound else compute_restart_pause(gate.pause_s)
             log.warning(
                 "gate.ended",
                 f"the gate at {gate.address} has ended: {gate.failure or ending}; its clients come to the next one",
@@ -150,12 +159,13 @@ class NetworkGateKeeper:
 
     async def _run_gate(self, gate: _NetworkGate) -> str:
         """Runs the gate of an address until it ends, and returns how it did."""
-        gate.process = process = GateProcess(
-            lambda kind, body: self._handle_record(gate, kind, body),
-            measure_pause_s=lambda took_s: self._listener.charge_user(ALL_KEYS, took_s) if self._listener else 0.0,
+        link = self._links.create_link(
+            GateProcess(
+                lambda kind, body: self._handle_record(gate, link, kind, body),
+                measure_pause_s=lambda took_s: self._charge_turn(link, took_s),
+            )
         )
-        gate.number, gate.failure = next(self._numbers), ""
-        self._by_number[gate.number] = gate
+        gate.failure = ""
         settings = {
             "host": split_host_port(gate.address)[0],
             "port": gate.port,
@@ -163,37 +173,32 @@ class NetworkGateKeeper:
             "clients": str(self._keys.clients),
             "descriptors": self._descriptor_path,
         }
-        try:
-            await process.start("network", settings)
-            return await process.wait_until_ended()
-        except OSError as error:
-            return f"it cannot be started: {error.strerror}"
-        finally:
-            process.kill()
-            gate.process = None
-            del self._by_number[gate.number]
-            if self._listener is not None:
-                self._listener.on_gate_ended(_IDENTITY.pack(_MARK, gate.number))
+        return await self._links.run_gate(link, "network", settings)
 
-    def _handle_record(self, gate: _NetworkGate, kind: RecordKind, body: bytes) -> None:
-        listener = self._listener
-        if listener is None:
-            return
+    def _handle_record(self, gate: _NetworkGate, link: GateLink, kind: RecordKind, body: bytes) -> None:
         match kind:
             case RecordKind.FRAME:
-                identity, frame = split_client_frame(body)
-                (user,) = KEY_USER.unpack_from(identity)
-                listener.handle_frame(_IDENTITY.pack(_MARK, gate.number) + identity, frame, user)
+                client, frame = split_client_frame(body)
+                self._links.handle_frame(link, client, frame, read_key_user(client))
             case RecordKind.READY:
+                if not body:
+                    raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
                 self._note_ready(gate, json.loads(body))
             case RecordKind.FAILED:
                 gate.failure = json.loads(body)
-                if gate.process is not None:
-                    gate.process.kill()
+                link.process.kill()
             case RecordKind.LOG:
                 log.warning("session.refused", f"the gate at {gate.address}: {json.loads(body)}")
             case _:
                 pass
+
+    def _charge_turn(self, link: GateLink, took_s: float) -> float:
+        """Charges the keys for a turn of a link, pauses those over their share, and returns the link's own pause."""
+        for user, pause_s in self._links.charge_users(link, took_s).items():
+            if pause_s > 0:
+                pause_ms = round(min(pause_s, MAX_KEY_PAUSE_S) * 1000)
+                link.process.send_record(RecordKind.PAUSE, KEY_PAUSE.pack(user, pause_ms))
+        return self._shares.charge_and_get_pause_s(_ALL_KEYS, took_s, time.monotonic())
 
     def _note_ready(self, gate: _NetworkGate, facts: dict[str, int | bool]) -> None:
         gate.port = int(facts["port"])

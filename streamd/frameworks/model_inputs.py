@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,24 +12,25 @@ import numpy.typing as npt
 from streamd.core.receipt import Receipt
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import build_blank_label
-from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.core.text import format_list
-from streamd.errors import ConfigError, StreamdError, suggest_name
+from streamd.core.spec import StreamSpec
+from streamd.errors import ConfigError, StreamdError
+from streamd.frameworks.class_weights import (
+    ClassWeights,
+    GivenWeights,
+    build_class_weights,
+    check_keras_class_numbers,
+    describe_arrays,
+)
+from streamd.frameworks.feed_names import ArrayNames, choose_inputs, choose_targets
 
 Array = npt.NDArray[Any]
-LabelNames = str | Sequence[str] | None
-Targets = str | tuple[str, ...] | None  # the only target, several, or none
-ClassWeight = Mapping[int | str, float] | Literal["balanced"] | None
-
-IMAGES = "images"
-_SHOWN_CLASSES: Final = 5  # of a label, in a message
 
 
 class FeedBatch(Protocol):
     """The attributes of a batch that a feed uses: see `streamd.client`."""
 
     @property
-    def images(self) -> npt.NDArray[np.uint8]: ...
+    def arrays(self) -> Mapping[str, Array]: ...
     @property
     def labels(self) -> Mapping[str, Array]: ...
     @property
@@ -75,34 +75,29 @@ class FeedStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClassWeights:
-    """The weight of a sample by its class: `table[label]`, float32 (classes,)."""
-
-    label: str
-    table: npt.NDArray[np.float32]
-
-    def lookup_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
-        """Returns the weight of each row, float32 (B,)."""
-        return self.table[batch.labels[self.label]]
-
-
-@dataclass(frozen=True, slots=True)
 class ModelFeed:
     """Turns a batch into `(x,)`, `(x, y)` or `(x, y, weights)`, with the same structure for every batch.
 
+    One input or target is an array, several are a dict by name.
+
+    inputs: the images and labels that go into the model, by the names under which it receives them.
+    targets: the names of the images and labels that it learns.
+    value_ranks: the dimensions of the values of a usual loss for each target: 1 where there is one value per sample.
     one_hot: the number of classes of each target that is expanded, by name.
     weighted: weights are part of the structure.
     """
 
-    inputs: tuple[str, ...] = ()
-    targets: Targets = None
-    one_hot: Mapping[str, int] | None = None
+    inputs: Mapping[str, str]
+    targets: tuple[str, ...] = ()
+    value_ranks: Mapping[str, int] = field(default_factory=dict)
+    one_hot: Mapping[str, int] = field(default_factory=dict)
     class_weights: ClassWeights | None = None
     weighted: bool = False
 
     @property
-    def target_names(self) -> tuple[str, ...]:
-        return list_target_names(self.targets)
+    def array_names(self) -> tuple[str, ...]:
+        """The names of all images and labels that the model receives, each once."""
+        return tuple(dict.fromkeys((*self.inputs.values(), *self.targets)))
 
     def build_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
         """Returns the arrays of a batch.
@@ -118,73 +113,107 @@ class ModelFeed:
                 "an uneven epoch), but this stream was not expected to have any: set  bad_samples: {policy: mask}  "
                 'for it, and subscribe with uneven="drop"'
             )
-        return (x,) if self.targets is None else (x, self.build_targets(batch))
+        return (x, self.build_targets(batch)) if self.targets else (x,)
 
     def build_inputs(self, batch: FeedBatch) -> Array | dict[str, Array]:
-        """Returns the images, or a dict of "images" and the labels among the inputs."""
-        if not self.inputs:
-            return batch.images
-        return {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
+        """Returns the only input, or a dict of several."""
+        found = {key: get_array(batch, name) for key, name in self.inputs.items()}
+        return found if len(found) > 1 else next(iter(found.values()))
 
     def build_targets(self, batch: FeedBatch) -> Array | dict[str, Array] | None:
-        """Returns the target's array, a dict of several by name, or None if there are no targets."""
-        if self.targets is None:
-            return None
-        if isinstance(self.targets, str):
-            return self._build_target_array(batch, self.targets)
-        return {name: self._build_target_array(batch, name) for name in self.targets}
+        """Returns the only target, a dict of several, or None if there are no targets."""
+        found = {name: self._build_target_array(batch, name) for name in self.targets}
+        return found if len(found) > 1 else next(iter(found.values()), None)
 
     def _build_target_array(self, batch: FeedBatch, name: str) -> Array:
-        labels = batch.labels[name]
-        if not self.one_hot or name not in self.one_hot:
-            return labels
-        expanded: Array = labels[..., None] == np.arange(self.one_hot[name])
+        values = get_array(batch, name)
+        if name not in self.one_hot:
+            return values
+        expanded: Array = values[..., None] == np.arange(self.one_hot[name])
         return expanded.astype(np.float32)
 
-    def _build_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
-        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.lookup_weights(batch)
+    def _build_weights(self, batch: FeedBatch) -> Array | dict[str, Array]:
+        """Returns a weight for each row, or for each value of a usual loss if a target has several values per sample.
+
+        Keras multiplies the values of a loss by weights of the same shape. Weights of another shape it broadcasts, or
+        counts too few of them when it divides by their sum.
+        """
+        if all(rank == 1 for rank in self.value_ranks.values()):
+            return self._build_target_weights(batch, next(iter(self.targets), ""))
+        found = {name: self._build_target_weights(batch, name) for name in self.targets}
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def _build_target_weights(self, batch: FeedBatch, name: str) -> npt.NDArray[np.float32]:
+        rank = self.value_ranks.get(name, 1)
+        weights = batch.weights if rank == 1 else expand_weights(batch.weights, get_array(batch, name).shape[:rank])
+        if self.class_weights is None:
+            return weights
+        return weights * self.class_weights.lookup_weights(get_array(batch, self.class_weights.target))
+
+
+def get_array(batch: FeedBatch, name: str) -> Array:
+    """Returns an image or a label of a batch by its name; no label has the name of an image."""
+    return batch.labels[name] if name in batch.labels else batch.arrays[name]
+
+
+def expand_weights(weights: npt.NDArray[np.float32], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Returns the weight of each row for each of its values: float32 of `shape`, an array of its own."""
+    expanded = np.empty(shape, np.float32)
+    expanded[...] = weights.reshape(-1, *(1 for _ in shape[1:]))
+    return expanded
 
 
 def build_model_feed(
     spec: StreamSpec,
     *,
-    inputs: LabelNames = None,
-    targets: LabelNames = "auto",
+    inputs: ArrayNames = None,
+    targets: ArrayNames = "auto",
     one_hot: bool = False,
-    class_weight: ClassWeight = None,
+    class_weight: GivenWeights | None = None,
 ) -> ModelFeed:
-    """Decides, once for all batches, which arrays go to the model. Raises ConfigError for labels the stream lacks.
+    """Decides, once for all batches, which arrays go to the model. Raises ConfigError for those the stream lacks.
 
     Weights are part of the structure if any sample can have a weight other than 1: samples or classes have weights, bad
     samples are masked, or the last batch is padded. The weights of a sample and of its class are multiplied.
     """
-    _check_label_names("inputs", inputs, "a label's name, a list of names or None")
-    _check_label_names("targets", targets, 'a label\'s name, a list of names, "auto" or None')
-    if not isinstance(one_hot, bool | np.bool_):
-        raise ConfigError(f"one_hot must be True or False, not {one_hot!r}")
-    beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
-    chosen = _choose_targets(spec, beside, targets)
-    names = list_target_names(chosen)
-    _check_labels_usable(spec, beside, names)
-    categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
-    if one_hot and not categories:
-        raise ConfigError(
-            f"one_hot needs a target that is a category; the labels of stream {spec.name!r} are: "
-            f"{_describe_labels(spec)}"
-        )
-    weights = None if class_weight is None else _build_class_weights(spec, names, class_weight)
+    chosen = choose_inputs(spec, inputs)
+    names = choose_targets(spec, chosen.values(), targets)
+    weights = None if class_weight is None else build_class_weights(spec, names, class_weight)
     return ModelFeed(
-        inputs=beside,
-        targets=chosen,
-        one_hot={label.name: len(label.classes) for label in categories} if one_hot else None,
+        inputs=chosen,
+        targets=names,
+        value_ranks={name: _count_value_dimensions(spec, name) for name in names},
+        one_hot=_count_expanded_classes(spec, names, one_hot),
         class_weights=weights,
         weighted=weights is not None or spec.weighted or spec.bad_policy == "mask" or spec.remainder == "pad",
     )
 
 
-def list_target_names(targets: Targets) -> tuple[str, ...]:
-    """Returns the names of the targets: one, several or none."""
-    return (targets,) if isinstance(targets, str) else targets or ()
+def _count_expanded_classes(spec: StreamSpec, targets: tuple[str, ...], one_hot: object) -> dict[str, int]:
+    """Returns the number of classes of each target that `one_hot` expands. Raises ConfigError if it expands none."""
+    if not isinstance(one_hot, bool | np.bool_):
+        raise ConfigError(f"one_hot must be True or False, not {one_hot!r}")
+    labels = [spec.labels[name] for name in targets if name in spec.labels]
+    categories = {label.name: len(label.classes) for label in labels if label.type == "category"}
+    if one_hot and not categories:
+        raise ConfigError(
+            f"one_hot needs a target that is a category; {describe_arrays(spec)}. The class numbers of an image are "
+            "taken as they are by a sparse loss"
+        )
+    return categories if one_hot else {}
+
+
+def _count_value_dimensions(spec: StreamSpec, name: str) -> int:
+    """Returns the dimensions, with that of the batch, of a usual loss's values for a target.
+
+    There is a value for each class number, and otherwise one over the numbers along the last axis, such as the channels
+    of a pixel or the numbers of a vector.
+    """
+    if name in spec.images:
+        image = spec.images[name]
+        return len(image.shape) + (1 if image.mode == "index" else 0)
+    label = spec.labels[name]
+    return len(label.shape) + 1 if label.type == "category" else max(1, len(label.shape))
 
 
 def check_is_stream(given: object, function: str) -> None:
@@ -200,134 +229,16 @@ def check_is_stream(given: object, function: str) -> None:
     raise ConfigError(f"{function} takes a stream, not {what}: write  {remedy}")
 
 
-def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: ClassWeight) -> ModelFeed:
+def add_class_weights(feed: ModelFeed, spec: StreamSpec, class_weight: GivenWeights) -> ModelFeed:
     """Returns the feed with `fit`'s class_weight, whose keys are the class numbers that the model sees.
 
     Raises ConfigError if it fits no target, or if a key is ambiguous: a class's own number, or its position among the
     classes.
     """
-    weights = _build_class_weights(spec, feed.target_names, class_weight)
-    classes = spec.labels[weights.label].classes
-    if class_weight != "balanced" and classes != tuple(range(len(classes))) and not isinstance(classes[0], str):
-        more = ", ..." if len(classes) > 3 else ""  # noqa: PLR2004 - enough to see what they are
-        raise ConfigError(
-            f"Keras numbers the classes of {weights.label!r} from 0, but the classes are "
-            f"{', '.join(map(str, classes[:3]))}{more}: give  fit_data(stream, class_weight={{class: weight}}), which "
-            "takes the classes by these numbers"
-        )
+    weights = build_class_weights(spec, feed.targets, class_weight)
+    if class_weight != "balanced":
+        check_keras_class_numbers(spec, weights)
     return replace(feed, class_weights=weights, weighted=True)
-
-
-def find_label(spec: StreamSpec, name: str) -> LabelSpec:
-    """Returns the label `name` of a stream. Raises ConfigError, which suggests a similar name, if there is none."""
-    if name not in spec.labels:
-        hint = suggest_name(name, spec.labels)
-        raise ConfigError(f"stream {spec.name!r} has no label {name!r}; its labels are: {_describe_labels(spec)}{hint}")
-    return spec.labels[name]
-
-
-def _check_label_names(argument: str, given: object, expected: str) -> None:
-    is_names = isinstance(given, Collection) and all(isinstance(name, str) for name in given)
-    if given is not None and not is_names:
-        raise ConfigError(f"{argument} must be {expected}, not {given!r}")
-
-
-def _check_labels_usable(spec: StreamSpec, inputs: tuple[str, ...], targets: tuple[str, ...]) -> None:
-    """Raises ConfigError for a name that is no label, for text, and if every target is an input as well."""
-    for name in (*inputs, *targets):
-        if name == IMAGES and name not in spec.labels:
-            raise ConfigError(
-                "the images are always an input: inputs= names labels that go into the model together with them, and "
-                f"targets= names labels that the model learns; leave {IMAGES!r} out (the labels of stream "
-                f"{spec.name!r} are: {_describe_labels(spec)})"
-            )
-        _check_label_not_text(spec, find_label(spec, name))
-    if targets and set(targets) <= set(inputs):
-        raise ConfigError(
-            f"label {targets[0]!r} of stream {spec.name!r} is both an input and a target, so the model would be given "
-            "the answer: name it in inputs= or in targets= only"
-        )
-
-
-def _check_label_not_text(spec: StreamSpec, label: LabelSpec) -> None:
-    if label.type == "string":
-        raise ConfigError(
-            f"label {label.name!r} of stream {spec.name!r} is text, which no model takes; serve it as type category or "
-            "tags, or read batch.labels yourself"
-        )
-
-
-def _describe_labels(spec: StreamSpec) -> str:
-    return ", ".join(f"{label.name} ({label.type})" for label in spec.labels.values()) or "none"
-
-
-def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNames) -> Targets:
-    if targets == "auto":
-        rest = tuple(name for name, label in spec.labels.items() if name not in inputs and label.type != "string")
-        return rest[0] if len(rest) == 1 else rest or None
-    return targets if targets is None or isinstance(targets, str) else tuple(targets)
-
-
-def _build_class_weights(spec: StreamSpec, targets: tuple[str, ...], weights: ClassWeight) -> ClassWeights:
-    if len(targets) > 1:
-        raise ConfigError(
-            f"class_weight would weigh all {len(targets)} targets of stream {spec.name!r} by the class of one "
-            f"({', '.join(targets)}): choose that one with targets="
-        )
-    categories = [spec.labels[name] for name in targets if spec.labels[name].type == "category"]
-    if not categories or categories[0].width:
-        raise ConfigError(
-            "class_weight needs exactly one target that is a category, one value per sample; the labels of stream "
-            f"{spec.name!r} are: {_describe_labels(spec)}; choose with targets="
-        )
-    if weights != "balanced" and not isinstance(weights, Mapping):
-        raise ConfigError(f'class_weight is {{class: weight}}, or "balanced", not {weights!r}')
-    label = categories[0]
-    table = _compute_balanced_weights(label) if weights == "balanced" else _parse_class_weights(label, weights)
-    return ClassWeights(label.name, table)
-
-
-def _compute_balanced_weights(label: LabelSpec) -> npt.NDArray[np.float32]:
-    if len(label.counts) != len(label.classes):
-        raise ConfigError(f"class_weight='balanced' needs the counts of {label.name!r}: give {{class: weight}} instead")
-    counts = np.array(label.counts, dtype=np.float64)
-    even = counts.sum() / max(1, np.count_nonzero(counts))
-    return np.asarray(np.divide(even, counts, out=np.ones_like(counts), where=counts > 0), np.float32)
-
-
-def _parse_class_weights(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
-    table = np.ones(len(label.classes), dtype=np.float32)
-    names_by_index: dict[int, int | str] = {}
-    for name, weight in weights.items():
-        index = _find_class_index(label, name)
-        if index in names_by_index:
-            raise ConfigError(
-                f"class_weight gives class {label.classes[index]!r} of {label.name!r} twice, as "
-                f"{names_by_index[index]!r} and as {name!r}: give it once"
-            )
-        names_by_index[index] = name
-        table[index] = _parse_class_weight(name, weight)
-    return table
-
-
-def _parse_class_weight(name: int | str, weight: object) -> float:
-    """Returns the weight of a class. Raises ConfigError for what is no number, or none that float32 holds."""
-    if isinstance(weight, Real) and 0 <= float(weight) <= np.finfo(np.float32).max:
-        return float(weight)
-    raise ConfigError(f"class_weight: the weight of class {name!r} must be a finite number, 0 or more, not {weight!r}")
-
-
-def _find_class_index(label: LabelSpec, name: object) -> int:
-    """Returns the position of a class, given by its value; a named class may also be given by number, as in Keras."""
-    if name in label.classes:
-        return label.classes.index(name)
-    named = all(isinstance(known, str) for known in label.classes)
-    if named and isinstance(name, Integral) and 0 <= int(name) < len(label.classes):
-        return int(name)
-    hint = suggest_name(str(name), map(str, label.classes))
-    numbers = f", or the numbers 0 to {len(label.classes) - 1}" if named else ""
-    known = f"{format_list([repr(each) for each in label.classes], _SHOWN_CLASSES)}{numbers}"
-    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}; its classes are: {known}{hint}")
 
 
 # --- a batch to build a model by
@@ -340,8 +251,8 @@ class BlankBatch:
     It has no position in a stream.
     """
 
-    images: npt.NDArray[np.uint8]
-    labels: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, Array]
+    labels: Mapping[str, Array]
     weights: npt.NDArray[np.float32]
     sample_ids: npt.NDArray[np.int64]
     epoch: int = 0
@@ -352,6 +263,8 @@ class BlankBatch:
 def build_blank_batch(spec: StreamSpec) -> BlankBatch:
     """Builds a blank batch of the stream's full size. Its images take no memory."""
     rows = spec.batch_size
-    images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
+    arrays = {
+        name: np.broadcast_to(np.zeros((), image.dtype), (rows, *image.shape)) for name, image in spec.images.items()
+    }
     labels = {name: build_blank_label(label, rows) for name, label in spec.labels.items()}
-    return BlankBatch(images, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))
+    return BlankBatch(arrays, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))

@@ -37,9 +37,12 @@ class Authenticator:
         who, empty, *question = self._socket.recv_multipart(zmq.DONTWAIT)
         public = self._find_allowed_key(question)
         request = question[1] if len(question) > 1 else b""
+        self._send_answer([who, empty, _VERSION, request], public)
+
+    def _send_answer(self, head: list[bytes], public: str) -> None:
         status, text = (b"200", b"") if public else (b"400", b"this key may not connect")
-        self._socket.send_multipart([who, empty, _VERSION, request, status, text, public.encode(), b""])
-        self._reader.schedule()
+        self._socket.send_multipart([*head, status, text, public.encode(), b""])
+        self._reader.schedule_read()
 
     def _find_allowed_key(self, question: list[bytes]) -> str:
         """Returns the public key of a question if it may connect, else ""."""
@@ -48,5 +51,10 @@ class Authenticator:
         if len(question[6]) != _KEY_BYTES:
             return ""
         public = z85.encode(question[6]).decode()
-        key = self._keys.admit(public, question[3].decode(errors="replace"), time.monotonic())
+        key = self._keys.admit_client(public, question[3].decode(errors="replace"), time.monotonic())
         return key.public if key is not None else ""
+
+    def close(self) -> None:
+        """Answers no more questions: nobody is let in."""
+        self._reader.close()
+        self._socket.close(0)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ import zmq
 from streamd.errors import ConfigError, ProtocolError
 from streamd.gate.authenticator import Authenticator
 from streamd.gate.client_keys import ClientKeys
+from streamd.gate.held_frames import HeldFrames
 from streamd.gate.network_router import NetworkRouter, Peer, open_network_socket
 from streamd.gate.pixel_relay import PixelRelay
 from streamd.gate.rights import find_refusal, limit_answer
@@ -32,7 +34,7 @@ from streamd.ipc.frames import (
     encode_frame,
     split_records,
 )
-from streamd.ipc.key_files import compute_key_user, read_key_pair
+from streamd.ipc.key_files import read_key_pair
 from streamd.ipc.messages import (
     ClientMessage,
     Goodbye,
@@ -44,7 +46,7 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
 )
-from streamd.ipc.record_link import KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
+from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from streamd.limits import KEYS_CHECK_S
 
 _LOG: Final = logging.getLogger("streamd.gate")
@@ -64,7 +66,10 @@ class NetworkGate:
         self._relay: PixelRelay | None = None
         self._keys: ClientKeys | None = None
         self._authenticator: Authenticator | None = None
+        self._held = HeldFrames()
+        self._release: asyncio.TimerHandle | None = None  # of the frames that wait, while some do
         self._ended = asyncio.Event()
+        self._next_check: asyncio.TimerHandle | None = None
         self._applied_generation = 0  # of the keys, to which the open connections conform
         self._failure: BaseException | None = None
 
@@ -75,9 +80,23 @@ class NetworkGate:
             end, LinkCallbacks(self._handle_record, self._ended.set, on_full=self._on_link_full)
         )
         self._keep_log_handler(LinkLogHandler(self._link))
-        await self._ended.wait()
+        try:
+            await self._ended.wait()
+        finally:
+            self._close()
         if self._failure is not None:
             raise self._failure
+
+    def _close(self) -> None:
+        """Lets nobody in any more, and closes all connections."""
+        for each in (self._authenticator, self._router, self._link):
+            if each is not None:
+                each.close()
+        self._router = None
+        for timer in (self._release, self._next_check):
+            if timer is not None:
+                timer.cancel()
+        self._context.destroy(0)
 
     def _end_on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # A gate whose callback has failed, perhaps the one that decides about keys, serves nobody any more.
@@ -94,13 +113,17 @@ class NetworkGate:
             self._start_serving(json.loads(body))
         elif kind is RecordKind.FRAME:
             self._handle_daemon_frame(*split_client_frame(body))
+        elif kind is RecordKind.PAUSE:
+            user, pause_ms = KEY_PAUSE.unpack(body)
+            self._held.pause_key(user, time.monotonic() + pause_ms / 1000)
+            self._schedule_release()
 
     def _start_serving(self, settings: dict[str, Any]) -> None:
         assert self._link is not None  # noqa: S101 - a record came over it
         try:
             pair = read_key_pair(Path(settings["secret"]), "curve.secret")
             keys = self._keys = ClientKeys(Path(settings["clients"]))
-            keys.reload()
+            keys.reload_keys()
             listener, has_bbr = open_network_socket(settings["host"], settings["port"])
         except (ConfigError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -108,7 +131,7 @@ class NetworkGate:
             return
         port = listener.getsockname()[1]
         self._authenticator = Authenticator(self._context, keys)
-        router = self._router = NetworkRouter(self._context, keys, self._handle_client_frame, self._on_peer_lost)
+        router = self._router = NetworkRouter(self._context, keys, self._receive_client_frame, self._on_peer_lost)
         self._relay = PixelRelay(settings["descriptors"], self._send_to_client, self._send_to_daemon)
         router.start_listening(listener, pair)
         self._check_keys()
@@ -118,11 +141,11 @@ class NetworkGate:
         """Looks for changed keys, and closes the connections of removed ones. Called every KEYS_CHECK_S."""
         # The kernel reports no changes that another host makes to a folder on a network file system.
         if self._keys is not None and self._router is not None:
-            self._keys.reload()
+            self._keys.reload_keys()
             if self._keys.generation != self._applied_generation:
                 self._applied_generation = self._keys.generation
                 self._router.close_revoked()
-        asyncio.get_running_loop().call_later(KEYS_CHECK_S, self._check_keys)
+        self._next_check = asyncio.get_running_loop().call_later(KEYS_CHECK_S, self._check_keys)
 
     # --- from clients
 
@@ -132,6 +155,31 @@ class NetworkGate:
 
     def _send_to_client(self, identity: bytes, frame: bytes, pixels: memoryview | None) -> bool:
         return self._router is not None and self._router.send_frame(identity[KEY_USER.size :], frame, pixels)
+
+    def _receive_client_frame(self, peer: Peer, data: bytes) -> None:
+        """Handles a frame, or keeps it while its key is paused. A client beyond the bounds loses its connection."""
+        if not self._held.is_paused(peer.user):
+            self._handle_client_frame(peer, data)
+        elif not self._held.hold_frame(peer.user, peer.identity, data) and self._router is not None:
+            self._router.close_connection(peer)
+
+    def _schedule_release(self) -> None:
+        """Sets the timer for the next pause that ends, if there is one."""
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+        end_s = self._held.find_next_end_s()
+        if end_s is not None:
+            delay_s = max(0.0, end_s - time.monotonic())
+            self._release = asyncio.get_running_loop().call_later(delay_s, self._release_frames)
+
+    def _release_frames(self) -> None:
+        """Handles the frames of the keys whose pause is over."""
+        for identity, data in self._held.take_due_frames(time.monotonic()):
+            peer = self._router.find_peer(identity) if self._router is not None else None
+            if peer is not None:  # each may be the one for which its client loses the connection
+                self._handle_client_frame(peer, data)
+        self._schedule_release()
 
     def _handle_client_frame(self, peer: Peer, data: bytes) -> None:
         try:
@@ -150,7 +198,7 @@ class NetworkGate:
         match message:
             case Subscribe():
                 self._end_earlier_sessions(peer, message)
-                self._relay.subscribe(_identify(peer), header, message)
+                self._relay.pass_subscription(_identify(peer), header, message)
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 self._relay.pass_report(_identify(peer), data, message)
             case _:
@@ -163,9 +211,10 @@ class NetworkGate:
             identity = self._relay.find_session(key)
             other = self._router.find_peer(identity[KEY_USER.size :]) if identity is not None else None
             if other is not None and other is not peer and other.key.public == peer.key.public:
-                self._router.hang_up(other)
+                self._router.close_connection(other)
 
     def _on_peer_lost(self, peer: Peer) -> None:
+        self._held.drop_frames(peer.user, peer.identity)
         if self._relay is not None:
             self._relay.end_session(_identify(peer))
 
@@ -185,7 +234,7 @@ class NetworkGate:
 
 def _identify(peer: Peer) -> bytes:
     """Returns what a client is called on the link: the number of its key, which is its user, and its routing id."""
-    return KEY_USER.pack(compute_key_user(peer.key.public)) + peer.identity
+    return KEY_USER.pack(peer.user) + peer.identity
 
 
 async def run_network_gate(end: socket.socket, keep_log_handler: Callable[[logging.Handler], None]) -> None:

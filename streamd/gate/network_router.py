@@ -12,24 +12,23 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import zmq
 
-from streamd.core.leaky_bucket import LeakyBucket
 from streamd.gate.authenticator import DOMAIN
 from streamd.gate.client_keys import ClientKeys
+from streamd.gate.open_connections import OpenConnections
 from streamd.gate.socket_reader import SocketReader, has_input
-from streamd.ipc.key_files import ClientKey, KeyPair
+from streamd.ipc.key_files import ClientKey, KeyPair, compute_key_user
 from streamd.limits import (
     HANDSHAKE_MS,
     KEEPALIVE_S,
+    KEY_OPEN_CONNECTIONS,
     MAX_CLIENT_FRAME_BYTES,
     REMOTE_BACKLOG,
-    REMOTE_FRAMES_A_S,
-    REMOTE_FRAMES_BURST,
     REMOTE_QUEUE,
     ROUTER_QUEUE,
     SILENT_LINK_MS,
@@ -46,12 +45,12 @@ _BBR: Final = b"bbr"
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """A client with a connection: its routing id, its key, and the descriptor of the connection."""
+    """A client with a connection: its routing id, its key with its number, and the descriptor of the connection."""
 
     identity: bytes
     key: ClientKey
+    user: int
     descriptor: int
-    frames: LeakyBucket = field(default_factory=lambda: LeakyBucket(REMOTE_FRAMES_A_S))
     is_lost: bool = False
 
 
@@ -96,8 +95,9 @@ class NetworkRouter:
         self._on_lost = on_lost
         self._socket = context.socket(zmq.ROUTER)
         self._peers: dict[bytes, Peer] = {}
-        self._open: dict[int, set[bytes]] = {}  # by descriptor: the routing ids of the connection that it is now
+        self._connections = OpenConnections()
         self._reader: SocketReader | None = None
+        self._readers: list[SocketReader] = []  # of the socket and of its monitor
         self._monitor: zmq.Socket[bytes] | None = None
 
     def start_listening(self, listener: socket.socket, pair: KeyPair) -> None:
@@ -128,8 +128,8 @@ class NetworkRouter:
             router.bind(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        SocketReader(self._monitor, self._read_events)
         self._reader = SocketReader(router, self._receive_frame)
+        self._readers = [self._reader, SocketReader(self._monitor, self._read_all_events)]
 
     @property
     def peer_count(self) -> int:
@@ -153,7 +153,7 @@ class NetworkRouter:
             return False
         finally:
             if self._reader is not None:
-                self._reader.schedule()
+                self._reader.schedule_read()
         return True
 
     def find_peer(self, identity: bytes) -> Peer | None:
@@ -162,36 +162,39 @@ class NetworkRouter:
     def close_revoked(self) -> None:
         """Closes the connections whose keys may not connect any more, and gives the others their present rights."""
         for peer in list(self._peers.values()):
-            key = self._keys.find(peer.key.public)
+            key = self._keys.find_key(peer.key.public)
             if key is None:
-                self.hang_up(peer)
+                self.close_connection(peer)
             else:
                 peer.key = key
 
-    def hang_up(self, peer: Peer) -> None:
+    def close_connection(self, peer: Peer) -> None:
         """Closes a client's connection."""
-        with suppress(OSError):  # it is gone already
-            connection = socket.socket(fileno=os.dup(peer.descriptor))
-            with connection:
-                connection.shutdown(socket.SHUT_RDWR)
-        self._lose(peer)
+        self._read_all_events()
+        if not peer.is_lost:
+            _shut_down(peer.descriptor)
+            self._drop_peer(peer)
 
-    def _read_events(self) -> None:
-        """Handles one report of libzmq: a connection was accepted, or has ended."""
-        assert self._monitor is not None  # noqa: S101 - only its own reader calls this
-        event, _ = self._monitor.recv_multipart(_NO_WAIT)
-        number, descriptor = _MONITOR_EVENT.unpack_from(event)
-        identities = self._open.pop(descriptor, set())
-        if number == _ACCEPTED:
-            self._open[descriptor] = set()
-        for identity in identities:
-            self._lose(self._peers[identity])
+    def _read_all_events(self) -> None:
+        """Handles what libzmq reports: connections were accepted, or have ended. Too many silent ones are closed."""
+        # A descriptor is only looked at when all reports have been read. It may be another connection's by then, but
+        # never anything else of this process, which opens nothing in between.
+        while self._monitor is not None and has_input(self._monitor):
+            event, _ = self._monitor.recv_multipart(_NO_WAIT)
+            number, descriptor = _MONITOR_EVENT.unpack_from(event)
+            identity = self._connections.remove_connection(descriptor)
+            if identity is not None:
+                self._drop_peer(self._peers[identity])
+            if number == _ACCEPTED:
+                self._connections.add_connection(descriptor, _read_host(descriptor))
+        while (superfluous := self._connections.take_superfluous()) is not None:
+            _shut_down(superfluous)
 
-    def _lose(self, peer: Peer) -> None:
+    def _drop_peer(self, peer: Peer) -> None:
         if not peer.is_lost:
             peer.is_lost = True
             self._peers.pop(peer.identity, None)
-            self._open.get(peer.descriptor, set()).discard(peer.identity)
+            self._connections.remove_connection(peer.descriptor)
             self._on_lost(peer)
 
     def _receive_frame(self) -> None:
@@ -203,27 +206,44 @@ class NetworkRouter:
         peer = self._peers.get(identity) or self._add_peer(identity, frame)
         if peer is None:
             return
-        now_s = time.monotonic()
-        peer.frames.add(1.0, now_s)
-        if peer.frames.compute_level(now_s) > REMOTE_FRAMES_BURST:
-            self.hang_up(peer)
-            return
-        self._handle_frame(peer, data)
+        if self._keys.count_frame(peer.key.public, time.monotonic()):
+            self._handle_frame(peer, data)
+        else:
+            self.close_connection(peer)
 
     def _add_peer(self, identity: bytes, frame: zmq.Frame) -> Peer | None:
-        """Returns the client that a first frame came from; None if it is gone, or its key was removed meanwhile."""
+        """Returns the client that a first frame came from; None if it is gone, or may not connect any more."""
         # The end of an earlier connection with this descriptor was reported before the frame was, so reading all
         # reports first leaves the connection that the frame came from, or none.
-        while self._monitor is not None and has_input(self._monitor):
-            self._read_events()
-        key, descriptor = self._keys.find(str(frame.get("User-Id"))), int(frame.get(zmq.SRCFD))
-        if key is None or descriptor not in self._open:
+        self._read_all_events()
+        key, descriptor = self._keys.find_key(str(frame.get("User-Id"))), int(frame.get(zmq.SRCFD))
+        if key is None or not self._connections.note_frame(descriptor, identity):
             return None
-        peer = self._peers[identity] = Peer(identity, key, descriptor)
-        self._open[descriptor].add(identity)
+        peer = self._peers[identity] = Peer(identity, key, compute_key_user(key.public), descriptor)
+        if sum(each.user == peer.user for each in self._peers.values()) > KEY_OPEN_CONNECTIONS:
+            self.close_connection(peer)
+            return None
         return peer
 
     def close(self) -> None:
-        """Closes the socket."""
-        self._socket.disable_monitor()
+        """Closes the socket, and all connections with it."""
+        for reader in self._readers:
+            reader.close()
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._monitor = None
         self._socket.close(0)
+
+
+def _shut_down(descriptor: int) -> None:
+    """Ends a connection of libzmq's, which closes its descriptor then."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:  # it may have ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _read_host(descriptor: int) -> str:
+    """Returns the address of the host at the other end of a connection, "" if it has ended."""
+    with suppress(OSError, IndexError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        return str(connection.getpeername()[0])
+    return ""

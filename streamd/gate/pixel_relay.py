@@ -89,7 +89,7 @@ class PixelRelay:
 
     # --- what clients send
 
-    def subscribe(self, identity: bytes, header: FrameHeader, message: Subscribe) -> None:
+    def pass_subscription(self, identity: bytes, header: FrameHeader, message: Subscribe) -> None:
         """Passes a subscription on. The session of the connection, if there is one, ends first."""
         self.end_session(identity)
         self._send_to_daemon(identity, encode_frame(header, msgspec.structs.replace(message, transport="shared")))

@@ -30,21 +30,22 @@ class SocketReader:
         self._receive = receive
         self._scheduled: asyncio.Handle | None = None
         self._is_paused = False
-        asyncio.get_running_loop().add_reader(socket.FD, self._read)
-        self.schedule()
+        self._descriptor = socket.FD
+        asyncio.get_running_loop().add_reader(self._descriptor, self._read_messages)
+        self.schedule_read()
 
-    def schedule(self) -> None:
+    def schedule_read(self) -> None:
         """Reads soon. Call it after each send to the socket."""
         if self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._read)
+            self._scheduled = asyncio.get_running_loop().call_soon(self._read_messages)
 
     def set_paused(self, is_paused: bool) -> None:
         """Stops to read, or goes on. Messages that arrive meanwhile wait."""
         self._is_paused = is_paused
         if not is_paused:
-            self.schedule()
+            self.schedule_read()
 
-    def _read(self) -> None:
+    def _read_messages(self) -> None:
         self._scheduled = None
         loop = asyncio.get_running_loop()
         end_s = loop.time() + LINK_TURN_S
@@ -52,4 +53,11 @@ class SocketReader:
             if self._is_paused or not has_input(self._socket):
                 return
             self._receive()
-        self.schedule()  # other callbacks run first, and no further signal comes for what has arrived
+        self.schedule_read()  # other callbacks run first, and no further signal comes for what has arrived
+
+    def close(self) -> None:
+        """Stops to read for good. Call it before the socket is closed."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        self._is_paused = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()

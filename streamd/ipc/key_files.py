@@ -1,6 +1,7 @@
 """Files with CURVE keys, in pyzmq's certificate format: comments, metadata, and keys in quotes.
 
-A public file names one key. A secret file also holds the secret half, and is for its owner alone.
+A public file names one key. A secret file also holds the secret half, and is for its owner alone; others cannot be kept
+from it by this module, so a file that they could read is refused.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ _VALUE: Final = re.compile(r"""\s*([a-z-]+)\s*=\s*["']([^"']*)["']\s*(?:#.*)?"""
 _KEY: Final = re.compile(r"[!-~]{40}")  # a key in the text form of ZeroMQ: 32 bytes in 40 printable characters
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
+_OTHERS_BITS: Final = 0o007
+_GROUP_BITS: Final = 0o070
 _FINGERPRINT_CHARS: Final = 8
 
 
@@ -89,8 +93,8 @@ def _write_new_file(path: Path, text: str, mode: int) -> None:
 
 
 def read_key_pair(path: Path, key: str) -> KeyPair:
-    """Reads a secret file. `key` says in messages who names the file. Raises ConfigError."""
-    values = _read_values(path, key)
+    """Reads a secret file. `key` says in messages who names the file. Raises ConfigError, also for an open file."""
+    values = _read_values(path, key, is_secret=True)
     if "secret-key" not in values:
         raise ConfigError(f"{key}: {path} has no secret key; name the file that ends in {SECRET_SUFFIX}")
     return KeyPair(_find_key(values, "public-key", path, key), _find_key(values, "secret-key", path, key))
@@ -129,10 +133,10 @@ def read_client_keys(paths: Collection[Path], key: str) -> tuple[dict[str, Clien
     return keys, faults
 
 
-def _read_values(path: Path, key: str) -> Mapping[str, str]:
+def _read_values(path: Path, key: str, *, is_secret: bool = False) -> Mapping[str, str]:
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_KEY_FILE_BYTES + 1)
+            text, state = file.read(MAX_KEY_FILE_BYTES + 1), os.fstat(file.fileno())
     except OSError as error:
         raise ConfigError(
             f"{key}: cannot read {path}: {error.strerror}; `streamd keygen DIR` makes a pair of keys"
@@ -140,7 +144,26 @@ def _read_values(path: Path, key: str) -> Mapping[str, str]:
     if len(text) > MAX_KEY_FILE_BYTES:
         raise ConfigError(f"{key}: {path} is no key file: it has more than {MAX_KEY_FILE_BYTES} bytes")
     matches = (_VALUE.fullmatch(line) for line in text.decode(errors="replace").splitlines())
-    return {match[1]: match[2] for match in matches if match}
+    values = {match[1]: match[2] for match in matches if match}
+    if is_secret and "secret-key" in values:
+        _check_secret_mode(path, key, state)
+    return values
+
+
+def _check_secret_mode(path: Path, key: str, state: os.stat_result) -> None:
+    """Raises ConfigError for a secret file that other users can read.
+
+    A group may read a file that belongs to another user: so systemd and Kubernetes hand over secrets.
+    """
+    if not hasattr(os, "geteuid"):  # Windows, whose rights are not in the mode
+        return
+    forbidden = _OTHERS_BITS | (_GROUP_BITS if state.st_uid == os.geteuid() else 0)
+    mode = stat.S_IMODE(state.st_mode)
+    if mode & forbidden:
+        raise ConfigError(
+            f"{key}: other users can read or write {path}, whose mode is {mode:04o}: run  chmod {mode & ~forbidden:o} "
+            f"{path}  and make a new pair of keys if somebody may have read this one"
+        )
 
 
 def _find_key(values: Mapping[str, str], name: str, path: Path, key: str) -> str:

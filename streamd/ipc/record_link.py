@@ -22,6 +22,7 @@ from streamd.limits import LINK_TURN_S, MAX_GATE_RECORD_BYTES
 _HEAD: Final = struct.Struct("<IB")  # bytes of the body, kind
 USER: Final = struct.Struct("<I")  # a uid
 KEY_USER: Final = struct.Struct("<Q")  # the number of a key, at the front of an identity of a gate for other hosts
+KEY_PAUSE: Final = struct.Struct("<QI")  # the number of a key, and for how many milliseconds its frames wait
 
 
 class RecordKind(IntEnum):
@@ -35,6 +36,7 @@ class RecordKind(IntEnum):
     REFERRAL = 6  # D: uid, and the path of the socket that serves this user; without a path, there is none now
     LOG = 7  # G: a warning for the daemon's log, as JSON
     FAILED = 8  # N: why the process cannot serve, as JSON; it ends after that
+    PAUSE = 9  # D, to N: a key that is over its share, and how long its next frames must wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from attacker import ENVIRONMENT, Attacker
 from logged import LoggedTrainer, running
 from oracle import Truth
 from proc_figures import count_cpu_s, find_children, read_rss_bytes, read_slot_bytes
@@ -39,7 +40,6 @@ from streamd import Client
 from streamd.limits import MIB
 from streamd.worker.main import NICENESS
 
-ATTACKS: Final = Path(__file__).with_name("attacks")
 LIMIT_S: Final = 60.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
 PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is taken
@@ -47,7 +47,6 @@ STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
 ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _LOOKS: Final = 5
 _FILL_SHM: Final = 'mount -t tmpfs -o size=64k none /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "$@"'
-_ENVIRONMENT: Final = {"HOME": "/nonexistent", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
 _UNHANDLED: Final = re.compile(r"Traceback|Unhandled|never retrieved|Assertion failed| data\.away")
 _GATE_END: Final = " gate.ended: the gate of user"  # with the last words of the gate, which an attacker may end
@@ -71,8 +70,8 @@ class ServiceDaemon(DaemonProcess):
         is_shm_full: bool = False,
     ) -> None:
         place.chmod(0o750)
-        super().__init__(place, config)
-        self._environment = {**self._environment, **_ENVIRONMENT}
+        super().__init__(place, config, listen_remotely="curve" in config)
+        self._environment = {**self._environment, **ENVIRONMENT}
         self._max_files = max_files
         self._is_shm_full = is_shm_full
         self._sockets.chmod(0o750)
@@ -128,33 +127,6 @@ class ServiceDaemon(DaemonProcess):
 
     def read_log(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-class Attacker:
-    """One attacking process; see attacks/attack.py."""
-
-    def __init__(self, name: str, endpoint: str, log: Path, user: User, options: Sequence[str] = ()) -> None:
-        self.name, self._log = name, log
-        self.counts: Counter[str] = Counter()
-        command = [sys.executable, str(ATTACKS / "attack.py"), name, endpoint, *options]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*user.build_prefix(), *command], stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/",
-                env={**os.environ, **_ENVIRONMENT},
-            )  # fmt: skip
-
-    def has_done(self, rounds: int) -> bool:
-        """Whether it has come so far, or been cut short as often. Raises AssertionError if it ended by itself."""
-        text = self._log.read_text()
-        assert self.process.poll() is None, f"the attacker {self.name} ended by itself: {text[-2000:]}"
-        lines = text.splitlines(keepends=True)
-        last = next((line for line in reversed(lines) if line.startswith("{") and line.endswith("\n")), "{}")
-        self.counts = Counter(json.loads(last))
-        return self.counts["rounds"] + self.counts["cut short"] >= rounds
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(LIMIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +202,7 @@ class Siege:
         (folder / "config.yaml").write_text(json.dumps({"streams": streams}))
         command = [sys.executable, "-m", "streamd.cli.main", "check", "--config", str(folder / "config.yaml")]
         done = subprocess.run(
-            [*OWNER.build_prefix(), *command], env={**os.environ, **_ENVIRONMENT}, cwd=ROOT, capture_output=True,
+            [*OWNER.build_prefix(), *command], env={**os.environ, **ENVIRONMENT}, cwd=ROOT, capture_output=True,
             text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 1, done.stdout + done.stderr
@@ -243,7 +215,7 @@ class Siege:
         user.own(folder)
         wanted = {"epochs": None, "until_told": True, **orders}
         return LoggedTrainer(
-            self.daemon.endpoint, folder / "log", environment=_ENVIRONMENT, prefix=user.build_prefix(), **wanted
+            self.daemon.endpoint, folder / "log", environment=ENVIRONMENT, prefix=user.build_prefix(), **wanted
         )
 
     def begin(self) -> Self:
@@ -422,13 +394,15 @@ def besiege(
     is_activated: bool = False,
     is_shm_full: bool = False,
     is_watched: bool = False,
+    kind: type[Siege] = Siege,
     settings: Mapping[str, object] | None = None,
     streams: Callable[[Path], dict[str, dict[str, object]]] = lambda _: {},
     **stream: object,
 ) -> Iterator[Siege]:
     """Runs the scene, in a short folder that all users can pass. `stream` are keys of `train`; `streams` adds others.
 
-    `is_watched`: an audit hook sees all that the daemon and its processes do. A failed attack leaves nothing running.
+    `kind` is the scene's. `is_watched`: an audit hook sees all that the daemon and its processes do. A failed attack
+    leaves nothing running.
     """
     check_that_users_can_be_had()
     place = Path(tempfile.mkdtemp(prefix="abuse-"))
@@ -445,7 +419,7 @@ def besiege(
         )
         seen = daemon.watch_processes(place / "watch") if is_watched else None
         with contextlib.closing(truth), daemon:
-            siege = Siege(place, daemon, truth, memory_bytes, seen)
+            siege = kind(place, daemon, truth, memory_bytes, seen)
             with running(*siege.trainers):
                 yield siege.begin()
     finally:

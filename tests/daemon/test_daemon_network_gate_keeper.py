@@ -10,9 +10,11 @@ from typing import cast
 import pytest
 from support.remote_daemon import RemoteKeys
 
-from streamd.daemon.gate_keeper import GateListener
-from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
-from streamd.errors import ConfigError
+from streamd.core.text import FIRST_KEY_USER
+from streamd.daemon.gate_links import GateListener
+from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys, read_key_user
+from streamd.errors import ConfigError, ProtocolError
+from streamd.ipc.record_link import KEY_USER
 from streamd.ipc.router import FrameSender
 
 
@@ -38,6 +40,19 @@ def test_without_a_secret_the_remedy_names_the_credential(keys: NetworkKeys, mon
 def test_a_missing_folder_of_clients_is_named(keys: NetworkKeys, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"curve.clients: cannot read .*; make a folder"):
         find_network_keys(keys.secret, tmp_path / "none")
+
+
+def test_a_client_is_its_key() -> None:
+    user = FIRST_KEY_USER + 7
+    assert read_key_user(KEY_USER.pack(user) + b"client") == user
+
+
+@pytest.mark.parametrize(
+    "client", [b"", b"short", KEY_USER.pack(FIRST_KEY_USER), KEY_USER.pack(0) + b"client", KEY_USER.pack(1000) + b"c"]
+)
+def test_a_gate_that_names_a_user_of_this_host_or_none_is_not_believed(client: bytes) -> None:
+    with pytest.raises(ProtocolError, match="a client without a key"):
+        read_key_user(client)
 
 
 class Listener:

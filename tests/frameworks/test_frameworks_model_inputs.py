@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.stream_fake import ANGLE, KIND, FakeBatch, FakeStream, make_spec
 
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.model_inputs import add_class_weights, build_blank_batch, build_model_feed
 
+SEVERAL = make_spec(
+    KIND,
+    images={
+        "photo": ImageSpec(8, 8, 3),
+        "bands": ImageSpec(8, 8, 4, mode="raw", dtype="uint16"),
+        "mask": ImageSpec(8, 8, 1, mode="index", fill=255),
+    },
+)
 CAPTION = LabelSpec("caption", "string", text_bytes=20)
 TAGS = LabelSpec("tags", "tags", width=2, classes=("a", "b"), counts=(1, 2))
 UNCOUNTED = LabelSpec("kind", "category", classes=("a", "b"))
@@ -42,11 +51,11 @@ def test_a_stream_without_labels_gives_images_alone() -> None:
     assert len(build_model_feed(spec).build_arrays(first_batch(spec))) == 1
 
 
-def test_a_name_picks_an_array_and_a_list_of_names_a_dict() -> None:
+def test_one_target_is_an_array_however_it_is_named() -> None:
     spec = make_spec(ANGLE, KIND)
     batch = first_batch(spec)
     assert build_model_feed(spec, targets="kind").build_arrays(batch)[1] is batch.labels["kind"]
-    assert build_model_feed(spec, targets=["kind"]).build_arrays(batch)[1] == {"kind": batch.labels["kind"]}
+    assert build_model_feed(spec, targets=["kind"]).build_arrays(batch)[1] is batch.labels["kind"]
     assert len(build_model_feed(spec, targets=None).build_arrays(batch)) == 1
 
 
@@ -59,8 +68,8 @@ def test_inputs_go_beside_the_images_and_are_no_targets() -> None:
 
 
 def test_text_is_not_a_default_target() -> None:
-    assert build_model_feed(make_spec(CAPTION, ANGLE)).targets == "angle"
-    assert build_model_feed(make_spec(CAPTION)).targets is None
+    assert build_model_feed(make_spec(CAPTION, ANGLE)).targets == ("angle",)
+    assert build_model_feed(make_spec(CAPTION)).targets == ()
     assert build_model_feed(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
 
 
@@ -74,7 +83,7 @@ def test_boxes_are_targets_and_a_blank_batch_has_none() -> None:
 
 def test_tags_are_targets_without_a_change() -> None:
     feed = build_model_feed(make_spec(TAGS))
-    assert (feed.targets, feed.one_hot) == ("tags", None)
+    assert (feed.targets, feed.one_hot) == (("tags",), {})
 
 
 @pytest.mark.parametrize(
@@ -83,9 +92,9 @@ def test_tags_are_targets_without_a_change() -> None:
         (
             (ANGLE,),
             {"targets": "angel"},
-            r"no label 'angel'; its labels are: angle \(float\); did you mean 'angle'\?",
+            r"image 'angel'; the labels .* are: angle \(float\); its images are: image .RGB.; did you mean 'angle'",
         ),
-        ((ANGLE,), {"inputs": ["speed"]}, "no label 'speed'"),
+        ((ANGLE,), {"inputs": ["speed"]}, "no label and no image 'speed'"),
         ((ANGLE,), {"one_hot": True}, "one_hot needs a target that is a category"),
         ((ANGLE,), {"class_weight": "balanced"}, "exactly one target that is a category"),
         ((TAGS,), {"one_hot": True}, r"tags \(tags\)"),
@@ -102,12 +111,20 @@ def test_tags_are_targets_without_a_change() -> None:
                 "did you mean 'dog'"
             ),
         ),
-        (BOTH, {"targets": 3}, 'targets must be a label\'s name, a list of names, "auto" or None, not 3'),
+        (
+            BOTH,
+            {"targets": 3},
+            'targets must be the name of a label or an image, a list of names, "auto" or None, not 3',
+        ),
         (BOTH, {"targets": True}, "targets must be .* not True"),
         (BOTH, {"targets": ["kind", 3]}, "targets must be .* not \\['kind', 3\\]"),
-        (BOTH, {"inputs": 3}, "inputs must be a label's name, a list of names or None, not 3"),
+        (BOTH, {"inputs": 3}, "inputs must be the name of an image or a label, a list of names or None, not 3"),
         (BOTH, {"one_hot": "yes"}, "one_hot must be True or False, not 'yes'"),
-        (BOTH, {"inputs": ["images"]}, "the images are always an input: inputs= names labels"),
+        (
+            BOTH,
+            {"inputs": ["images"]},
+            "inputs= names images and labels of the stream, and none is called 'images': name labels alone",
+        ),
         (
             BOTH,
             {"inputs": ["angle"], "targets": "angle"},
@@ -241,13 +258,81 @@ def test_class_weights_given_to_fit_do_not_change_the_original_feed() -> None:
     assert feed.class_weights is None
 
 
+# --- several images
+
+
+def test_all_images_but_masks_go_in_and_masks_are_targets_beside_the_labels() -> None:
+    batch = first_batch(SEVERAL)
+    x, y = build_model_feed(SEVERAL).build_arrays(batch)
+    assert x == {"photo": batch.arrays["photo"], "bands": batch.arrays["bands"]}
+    assert y == {"kind": batch.labels["kind"], "mask": batch.arrays["mask"]}
+    assert x["photo"] is batch.images
+
+
+def test_labels_alone_are_joined_by_the_first_image_and_a_named_image_by_nothing() -> None:
+    batch = first_batch(SEVERAL)
+    x, y = build_model_feed(SEVERAL, inputs="kind").build_arrays(batch)
+    assert x == {"images": batch.images, "kind": batch.labels["kind"]}
+    assert y is batch.arrays["mask"]
+    x, y = build_model_feed(SEVERAL, inputs=["bands", "kind"]).build_arrays(batch)
+    assert x == {"bands": batch.arrays["bands"], "kind": batch.labels["kind"]}
+    assert y is batch.arrays["mask"]
+    assert build_model_feed(SEVERAL, inputs=["bands"]).build_arrays(batch)[0] is batch.arrays["bands"]
+    x, y = build_model_feed(SEVERAL, inputs=["photo", "mask"]).build_arrays(batch)
+    assert (list(x), y is batch.labels["kind"]) == (["photo", "mask"], True)
+
+
+def test_an_image_may_be_input_and_target_at_once() -> None:
+    spec = make_spec(KIND)
+    batch = first_batch(spec)
+    assert build_model_feed(spec, targets=["image"]).build_arrays(batch) == (batch.images, batch.images)
+
+
+def test_a_stream_of_class_numbers_alone_needs_an_input_by_name() -> None:
+    spec = make_spec(KIND, images={"mask": ImageSpec(8, 8, 1, mode="index")})
+    with pytest.raises(ConfigError, match=r"hold class numbers \(mask\).* as in  inputs=\['mask'\]"):
+        build_model_feed(spec)
+    assert build_model_feed(spec, inputs="mask").targets == ("kind",)
+
+
+def test_weights_have_the_shape_of_each_targets_losses() -> None:
+    """A row's weight for each pixel and each box, and one weight for a class or a vector."""
+    labels = (KIND, LabelSpec("boxes", "boxes", width=5, rows=7), LabelSpec("pose", "float", width=3))
+    spec = replace(SEVERAL, labels={label.name: label for label in labels}, bad_policy="mask")
+    weightless = frozenset(FakeStream(spec).ids(0, 0)[1:2].tolist())
+    batch = first_batch(spec, weightless)
+    weights = build_model_feed(spec, targets=["photo", "mask", "kind", "boxes", "pose"]).build_arrays(batch)[2]
+    shapes = {"photo": (4, 8, 8), "mask": (4, 8, 8), "kind": (4,), "boxes": (4, 7), "pose": (4,)}
+    assert {name: each.shape for name, each in weights.items()} == shapes
+    for each in weights.values():
+        assert each.reshape(4, -1).mean(axis=1).tolist() == batch.weights.tolist() == [1, 0, 1, 1]
+    assert build_model_feed(spec, targets=["kind", "pose"]).build_arrays(batch)[2] is batch.weights
+    assert build_model_feed(spec, targets="mask").build_arrays(batch)[2].shape == (4, 8, 8)
+
+
+def test_classes_of_pixels_have_weights() -> None:
+    spec = replace(SEVERAL, bad_policy="mask")
+    batch = first_batch(spec, weightless=frozenset(FakeStream(spec).ids(0, 0)[:1].tolist()))
+    batch.arrays["mask"] = np.zeros((4, 8, 8), np.uint8)
+    batch.arrays["mask"][:, 0, 0], batch.arrays["mask"][:, 0, 1] = 255, 3
+    weights = build_model_feed(spec, targets="mask", class_weight={255: 0.0, 3: 5.0}).build_arrays(batch)[2]
+    assert weights.dtype == np.float32
+    assert (weights[0] == 0).all()
+    assert weights[1, 0, :3].tolist() == [0, 5, 1]
+
+
+def test_each_view_has_the_weight_of_its_sample() -> None:
+    spec = make_spec(images={"pair": ImageSpec(8, 8, 3, views=2)}, bad_policy="mask")
+    assert build_model_feed(spec, targets=["pair"]).build_arrays(first_batch(spec))[2].shape == (4, 2, 8, 8)
+
+
 # --- a batch of the right shapes
 
 
 def test_a_blank_batch_has_the_shapes_and_types_of_the_streams_own() -> None:
     spec = make_spec(ANGLE, KIND)
     blank, real = build_blank_batch(spec), first_batch(spec)
-    pairs: list[tuple[Any, Any]] = [(blank.images, real.images), (blank.weights, real.weights)]
+    pairs: list[tuple[Any, Any]] = [(blank.arrays["image"], real.images), (blank.weights, real.weights)]
     pairs += [(blank.labels[name], real.labels[name]) for name in ("angle", "kind")]
     assert [(one.shape, one.dtype) for one, _ in pairs] == [(other.shape, other.dtype) for _, other in pairs]
 
@@ -255,7 +340,7 @@ def test_a_blank_batch_has_the_shapes_and_types_of_the_streams_own() -> None:
 def test_a_blank_vector_has_its_width_and_an_image_takes_no_memory() -> None:
     blank = build_blank_batch(make_spec(LabelSpec("pose", "float", width=3), batch_size=100))
     assert blank.labels["pose"].shape == (100, 3)
-    assert blank.images.strides == (0, 0, 0, 0)
+    assert blank.arrays["image"].strides == (0, 0, 0, 0)
 
 
 def test_a_feed_accepts_a_blank_batch() -> None:

@@ -114,7 +114,7 @@ def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_a_subscription_asks_the_daemon_for_slots_and_the_client_gets_no_secret() -> None:
     rig = RelayRig()
     asked = Subscribe("train", 0, 1, 1, Cursor(), "drop", 4, "inline", None, resuming=False)
-    rig.relay.subscribe(ME, HEADER, asked)
+    rig.relay.pass_subscription(ME, HEADER, asked)
     (passed,) = rig.heard
     assert isinstance(passed, Subscribe)
     assert passed.transport == "shared"

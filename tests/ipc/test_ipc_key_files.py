@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,33 @@ def test_a_written_pair_is_read_again_also_by_pyzmq(tmp_path: Path, pair: KeyPai
 def test_a_secret_is_for_its_owner_alone(tmp_path: Path, pair: KeyPair) -> None:
     _, secret = write_key_files(tmp_path, "me", pair)
     assert secret.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o666])
+def test_a_secret_that_others_can_read_or_write_is_refused_with_the_remedy(
+    tmp_path: Path, pair: KeyPair, mode: int
+) -> None:
+    _, secret = write_key_files(tmp_path, "me", pair)
+    secret.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"whose mode is {mode:04o}: run  chmod 600 {secret}"):
+        read_key_pair(secret, "curve.secret")
+    secret.chmod(0o600)
+    assert read_key_pair(secret, "curve.secret") == pair
+
+
+@pytest.mark.parametrize(("mode", "is_accepted"), [(0o440, True), (0o400, True), (0o444, False)])
+def test_a_secret_that_another_user_hands_over_may_be_its_groups(
+    tmp_path: Path, pair: KeyPair, mode: int, is_accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret = write_key_files(tmp_path, "me", pair)
+    secret.chmod(mode)
+    owner = secret.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if is_accepted:
+        assert read_key_pair(secret, "curve.secret") == pair
+    else:
+        with pytest.raises(ConfigError, match="run  chmod 440 "):
+            read_key_pair(secret, "curve.secret")
 
 
 @pytest.mark.parametrize("name", ["me.key", "me.key_secret"])

@@ -6,7 +6,11 @@ from typing import Final
 
 from mistake import GOOD, TABLE, Mistake, in_train
 
+from streamd.ipc.key_files import KeyPair, format_key_file
+
 DEEP: Final = f"ipc:///tmp/{'deep/' * 20}streamd.sock"
+# Of nobody.
+_KEYS: Final = KeyPair("=H3Q&=&1W#FT]ieQJ](UACw)f5T6Tet]{f[v{17I", "NGjDiBY2)3{uQC^+/k9J.Jid?VW*DJJ$BTrc@$6f")
 
 OF_CONFIGURATION: Final = (
     Mistake(
@@ -343,6 +347,20 @@ OF_CONFIGURATION: Final = (
             "use ipc:///path/to/socket"
         ),
         do="Make keys, as docs/remote.md shows; or use an ipc:// endpoint for trainers on the same host alone.",
+    ),
+    Mistake(
+        "let other users read the daemon's secret key",
+        config="listen: tcp://127.0.0.1:0\ncurve: {secret: daemon.key_secret, clients: keys}\n" + GOOD,
+        files={
+            "daemon.key_secret": format_key_file(_KEYS, is_secret=True),
+            "keys/me.key": format_key_file(_KEYS, is_secret=False),
+        },
+        prepare=lambda folder: (folder / "daemon.key_secret").chmod(0o644),
+        says=(
+            "streamd: config.yaml:2: curve.secret: other users can read or write …/daemon.key_secret, whose mode is "
+            "0644: run  chmod 600 …/daemon.key_secret  and make a new pair of keys if somebody may have read this one"
+        ),
+        do="Run the command of the message. A secret key is for the daemon's user alone.",
     ),
     Mistake(
         "gave the metrics another machine's address",

@@ -19,7 +19,7 @@ from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ReceiptError, RefusedError, suggest_name
-from streamd.ipc.mapping import build_leased_array
+from streamd.ipc.mapping import build_leased_arrays
 from support.sample_specs import some_spec
 
 ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
@@ -34,15 +34,19 @@ def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
 
 @dataclass(frozen=True)
 class FakeBatch:
-    """A batch whose image pixels all are the sample's number."""
+    """A batch whose pixels all are the sample's number, in every image."""
 
-    images: npt.NDArray[np.uint8]
+    arrays: dict[str, npt.NDArray[Any]]
     labels: Mapping[str, npt.NDArray[Any]]
     weights: npt.NDArray[np.float32]
     sample_ids: Ids
     epoch: int
     index: int
     make_token: Callable[[], str] = str
+
+    @property
+    def images(self) -> npt.NDArray[Any]:
+        return next(iter(self.arrays.values()))
 
 
 @dataclass
@@ -54,6 +58,7 @@ class FakeStream:
     index: int = 0
     weightless: frozenset[int] = frozenset()
     spoiled: frozenset[int] = frozenset()  # whose labels that are floats are NaN
+    spoiled_pixels: frozenset[int] = frozenset()  # whose images that are floats are NaN
     missed: int = 0
     receipts: list[Receipt] = field(default_factory=list)
     timings: list[EpochTiming] = field(default_factory=list)
@@ -133,15 +138,20 @@ class FakeStream:
         weights = np.ones(ids.size, dtype=np.float32)
         weights[[sample in self.weightless for sample in ids.tolist()]] = 0
         labels = {name: self._labels(label, ids) for name, label in self.spec.labels.items()}
-        return FakeBatch(self._images(ids), labels, weights, ids, epoch, index, partial("{}:{}".format, epoch, index))
+        return FakeBatch(self._arrays(ids), labels, weights, ids, epoch, index, partial("{}:{}".format, epoch, index))
 
-    def _images(self, ids: Ids) -> npt.NDArray[np.uint8]:
-        place = compute_layout(self.spec, ids.size).images
-        memory = mmap.mmap(-1, place.size_bytes)
-        place.build_array_in_memory(memoryview(memory))[:] = ids[:, None, None, None]
+    def _arrays(self, ids: Ids) -> dict[str, npt.NDArray[Any]]:
+        """All images of the samples, in one piece of memory with one lease."""
+        layout = compute_layout(self.spec, ids.size)
+        memory = mmap.mmap(-1, layout.sample_ids.offset)
+        for place in layout.arrays.values():
+            values = place.build_array_in_memory(memoryview(memory))
+            values[:] = ids.reshape(-1, *(1 for _ in place.shape[1:]))
+            if values.dtype.kind == "f":
+                values[np.isin(ids, list(self.spoiled_pixels))] = np.nan
         self.leases += 1
         self.most_leases = max(self.most_leases, self.leases)
-        return build_leased_array(memoryview(memory), place, self._returned)
+        return build_leased_arrays(memoryview(memory), layout.arrays.values(), self._returned)
 
     def _returned(self) -> None:
         self.leases -= 1
@@ -151,7 +161,8 @@ class FakeStream:
         values = values.astype(label.dtype)
         if label.type == "float":
             values[np.isin(ids, list(self.spoiled))] = np.nan
-        return values
+        shape = (len(ids), *label.shape)
+        return np.broadcast_to(values.reshape(-1, *(1 for _ in label.shape)), shape).copy()
 
     def _receive(self, *, complete: bool) -> None:
         samples = sum(self.spec.batch_rows(index) for index in range(self.index))
@@ -189,10 +200,16 @@ class Subscription:
 class FakeClient:
     """A client of a daemon that serves `specs`; `subscribed` are the streams it gave out."""
 
-    def __init__(self, specs: Sequence[StreamSpec], missed: int = 0, spoiled: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        specs: Sequence[StreamSpec],
+        missed: int = 0,
+        spoiled: Iterable[int] = (),
+        spoiled_pixels: Iterable[int] = (),
+    ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._missed = missed
-        self._spoiled = frozenset(spoiled)
+        self._spoiled: dict[str, Any] = {"spoiled": frozenset(spoiled), "spoiled_pixels": frozenset(spoiled_pixels)}
         self.subscribed: dict[str, FakeStream] = {}
         self.starts: dict[str, object] = {}
         self.trainer_names: dict[str, str | None] = {}
@@ -219,7 +236,7 @@ class FakeClient:
     ) -> Subscription:
         assert batch_size is None, "tests of other sizes use a daemon"
         self.starts[stream], self.trainer_names[stream] = start, name
-        self.subscribed[stream] = FakeStream(self.spec(stream), epochs, missed=self._missed, spoiled=self._spoiled)
+        self.subscribed[stream] = FakeStream(self.spec(stream), epochs, missed=self._missed, **self._spoiled)
         return Subscription(self.subscribed[stream])
 
     def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
@@ -227,6 +244,6 @@ class FakeClient:
 
     def batch(self, stream: str, epoch: int, index: int) -> Batch:
         spec = self.spec(stream)
-        made = FakeStream(spec, spoiled=self._spoiled)._batch(epoch, index)
-        labels, images = dict(made.labels), made.images.copy()
-        return Batch({"image": images}, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)
+        made = FakeStream(spec, **self._spoiled)._batch(epoch, index)
+        labels, arrays = dict(made.labels), {name: values.copy() for name, values in made.arrays.items()}
+        return Batch(arrays, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)

@@ -19,6 +19,9 @@ class Tensor(np.ndarray[Any, Any]):
     def permute(self, *axes: int) -> Self:
         return self.transpose(axes)
 
+    def long(self) -> Self:
+        return self.astype(np.int64).view(type(self))
+
     def pin_memory(self) -> Self:
         DIARY.append("pin")
         return self.copy()

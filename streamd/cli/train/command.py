@@ -6,9 +6,9 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,16 +26,12 @@ from streamd.cli.terminal.options import (  # noqa: E402 - after the check for t
     CurveSecretOption,
     CurveServerOption,
     EndpointOption,
-    complete_stream_names,
     use_curve_keys,
 )
+from streamd.cli.train import arguments as options  # noqa: E402 - as above
 
-
-class ClassWeightChoice(StrEnum):
-    """What `--class-weight` takes."""
-
-    BALANCED = "balanced"
-
+if TYPE_CHECKING:
+    from streamd.cli.train.options import TrainingOptions
 
 HELP: Final = """Trains a Keras model on a stream of a running daemon, and accounts for every batch.
 
@@ -45,8 +41,9 @@ Example:
   streamd-train --stream train --validation validation --epochs 10 --save model.keras
 
 If the label is a category, the command trains a small classification network; if the label is a number, it trains a
-regression network. Both networks contain the stream's normalization. For any other model, write a function that returns
-the model, and name the function with --model. The current directory is importable:
+regression network. Both networks contain the stream's normalization, and have a branch for each image of a sample. For
+any other model, write a function that returns the model, and name the function with --model. The current directory is
+importable:
 
 \b
   # mymodel.py
@@ -54,8 +51,11 @@ the model, and name the function with --model. The current directory is importab
       return keras.Sequential([streamd.frameworks.keras.normalization(spec), ...])
   streamd-train --stream train --model mymodel:build --epochs 10 --save model.keras
 
-Unless your model is compiled already, it is compiled with the loss for the label's type: cross-entropy for categories
-and tags, squared error for numbers. Name your own callbacks in the same way, with --callback:
+Your model receives the images as one array, or as a dict of several by name; --input chooses among images and labels.
+With --label, it can also learn an image, such as a mask: its outputs are then probabilities of classes for each pixel.
+
+Unless your model is compiled already, it is compiled with the loss for the label's type: cross-entropy for categories,
+tags and masks, squared error for numbers and pictures. Name your own callbacks in the same way, with --callback:
 
 \b
   # mycallbacks.py
@@ -90,133 +90,62 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 @app.command(help=HELP)
 def train(
-    stream: Annotated[
-        str, typer.Option(metavar="NAME", help="The stream to train on.", autocompletion=complete_stream_names)
-    ],
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")],
-    save: Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")],
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names
-        ),
-    ] = None,
+    stream: options.Stream,
+    epochs: options.Epochs,
+    save: options.Save,
+    validation: options.Validation = None,
     endpoint: EndpointOption = None,
     curve_secret: CurveSecretOption = None,
     curve_server: CurveServerOption = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to learn, if the stream has several.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:BUILD", help="Your function that takes the StreamSpec and returns a keras.Model."),
-    ] = None,
-    callback: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Your own callback: a Keras Callback class, or a function that takes the StreamSpec and returns a "
-            "callback. "
-            "You can give this option several times.",
-        ),
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A Keras optimizer, such as sgd or adamw; default adam.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE", help="The learning rate of the optimizer; default: Keras's default for this optimizer."
-        ),
-    ] = None,
-    mixed_precision: Annotated[
-        bool,
-        typer.Option(
-            "--mixed-precision",
-            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
-        ),
-    ] = False,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Samples per training step: a divisor or a multiple of the stream's batch size, which is the default. "
-            "Validation keeps the batch size of its own stream; its results do not depend on the batch size.",
-        ),
-    ] = None,
-    class_weight: Annotated[
-        ClassWeightChoice | None,
-        typer.Option(help="Weight each sample by how rare its class is, in training only, not in validation."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
-    ] = None,
-    together: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Save the state of the training run in DIR after each epoch, and resume from DIR at the next start.",
-        ),
-    ] = None,
-    receipts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the receipts to FILE, as a JSON list.")
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The name of this training run in `streamd status`; default: made from the file name in --save.",
-        ),
-    ] = None,
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="SECONDS", help="How long to wait for a daemon that has gone away; default: forever."
-        ),
-    ] = None,
+    label: options.Label = None,
+    inputs: options.Inputs = None,
+    model: options.Model = None,
+    callback: options.Callback = None,
+    optimizer: options.Optimizer = None,
+    learning_rate: options.LearningRate = None,
+    mixed_precision: options.MixedPrecision = False,
+    batch_size: options.BatchSize = None,
+    class_weight: options.ClassWeight = None,
+    seed: options.Seed = None,
+    together: options.Together = None,
+    resume: options.Resume = None,
+    receipts: options.Receipts = None,
+    name: options.Name = None,
+    patience: options.Patience = None,
 ) -> None:
     """See HELP."""
+    from streamd.cli.train.options import TrainingOptions  # noqa: PLC0415 - the help does without
+
+    job = TrainingOptions(stream, epochs, save, validation, label, tuple(inputs or ()), model, seed, together, resume)
+    job = replace(job, callbacks=tuple(callback or ()), optimizer=optimizer, learning_rate=learning_rate)
+    job = replace(job, mixed_precision=mixed_precision, class_weight=class_weight.value if class_weight else None)
+    job = replace(job, name=name, batch_size=batch_size, command_line=shlex.join([PROGRAM, *sys.argv[1:]]))
+    use_curve_keys(curve_secret, curve_server)
+    raise typer.Exit(run_training(job, endpoint, receipts, patience))
+
+
+def run_training(job: TrainingOptions, endpoint: str | None, receipts: Path | None, patience_s: float | None) -> int:
+    """Trains on the daemon at `endpoint`, writes the receipts as JSON to a file if one is given.
+
+    Returns the exit status: 1 if a receipt is not ok, or that of the signal which ended the training.
+    """
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
-    from streamd.cli.train.options import TrainingOptions, check_folder_exists  # noqa: PLC0415 - as above
+    from streamd.cli.train.options import check_folder_exists  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    job = TrainingOptions(
-        stream,
-        epochs,
-        save,
-        validation=validation,
-        label=label,
-        model=model,
-        seed=seed,
-        together=together,
-        resume=resume,
-        callbacks=tuple(callback or ()),
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        mixed_precision=mixed_precision,
-        class_weight=class_weight.value if class_weight else None,
-        name=name,
-        batch_size=batch_size,
-        command_line=shlex.join([PROGRAM, *sys.argv[1:]]),
-    )
     if receipts:
         check_folder_exists(receipts)
     with StopSignals(print_stop_notice) as stop:
         try:
-            use_curve_keys(curve_secret, curve_server)
-            with connect(find_socket(endpoint), patience=patience) as client:
+            with connect(find_socket(endpoint), patience=patience_s) as client:
                 accounts = run.train_model(client, job, typer.echo, stop)
         except KeyboardInterrupt:
             print_error(PROGRAM, f"{stop.signal_text} came before the training began: nothing is saved")
             raise typer.Exit(stop.exit_status or INTERRUPTED) from None
         if receipts:
             receipts.write_bytes(msgspec.json.encode(accounts))
-        raise typer.Exit(int(not all(receipt.ok for receipt in accounts)) or stop.exit_status)
+        return int(not all(receipt.ok for receipt in accounts)) or stop.exit_status
 
 
 def print_stop_notice() -> None:

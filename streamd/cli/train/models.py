@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from streamd.cli.train.targets import ImageTarget, LearningTarget
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, suggest_name
+from streamd.frameworks.feed_names import choose_inputs
 from streamd.frameworks.keras import load_keras, normalization
 from streamd.frameworks.lazy_import import import_library
 
@@ -16,6 +18,7 @@ BuildModel = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
 
 SMALLEST_MAP = 8  # the convolutions halve the map down to this side: a place on it is still a place in the picture
 LARGE_SIDE = 96  # from here on the first convolution steps by four, or it alone would cost more than all others
+_PICTURE_RANK: Final = 3  # height, width, channels
 LAYER_WIDTHS = (24, 36, 48, 64)
 _OUTPUT_TYPE = "float32"  # of the outputs: with mixed precision, what is before them has 16 bits
 
@@ -30,26 +33,30 @@ _LOSSES_AND_METRICS: Final = {
 _WRAPPING_OPTIMIZERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "MultiOptimizer"})
 
 
-def choose_builder(label: LabelSpec, model: str | None) -> BuildModel:
-    """Returns the function that builds the network: the user's `module:function`, or the built-in one for `label`.
+def choose_builder(target: LearningTarget, model: str | None, inputs: Sequence[str] = ()) -> BuildModel:
+    """Returns the function that builds the network: the user's `module:function`, or the built-in one for a label.
 
-    Raises ConfigError.
+    `inputs` are the images and labels that go into it. Raises ConfigError.
     """
     if model is not None:
         return load_builder(model)
-    if label.type in {"category", "tags"}:
-        return lambda spec: build_classifier(spec, label)
-    return lambda spec: build_regressor(spec, label)
+    if isinstance(target, ImageTarget):
+        raise ConfigError(
+            f"{target.name!r} is {target.type}, for which there is no built-in network: give a model of your own with "
+            "--model module:build, or choose a label with --label"
+        )
+    if target.type in {"category", "tags"}:
+        return lambda spec: build_classifier(spec, target, inputs)
+    return lambda spec: build_regressor(spec, target, inputs)
 
 
-def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
-    """Builds a network that predicts one number, or `label.width` numbers.
+def build_regressor(spec: StreamSpec, label: LabelSpec, inputs: Sequence[str] = ()) -> Any:
+    """Builds a network that predicts one number, or `label.width` numbers, from the images of a stream.
 
     The feature map is flattened, so the position of an object matters.
     """
     layers = load_keras().layers
-    images, features = _build_convolutions(spec)
-    features = layers.Flatten()(features)
+    images, features = _build_branches(spec, inputs, layers.Flatten)
     features = layers.Dense(64, activation="relu")(features)
     outputs = layers.Dense(label.width or 1, dtype=_OUTPUT_TYPE)(features)
     if label.mean is not None and label.std:
@@ -58,14 +65,13 @@ def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
     return load_keras().Model(images, outputs, name=_build_model_name(label))
 
 
-def build_classifier(spec: StreamSpec, label: LabelSpec) -> Any:
+def build_classifier(spec: StreamSpec, label: LabelSpec, inputs: Sequence[str] = ()) -> Any:
     """Builds a network that predicts the probability of each class: of exclusive classes, or of each tag separately.
 
     The feature map is averaged, so the position of an object does not matter.
     """
     layers = load_keras().layers
-    images, features = _build_convolutions(spec)
-    features = layers.GlobalAveragePooling2D()(features)
+    images, features = _build_branches(spec, inputs, layers.GlobalAveragePooling2D)
     features = layers.Dense(64, activation="relu")(features)
     activation = "sigmoid" if label.type == "tags" else "softmax"
     outputs = layers.Dense(len(label.classes), activation=activation, dtype=_OUTPUT_TYPE)(features)
@@ -77,26 +83,61 @@ def _build_model_name(label: LabelSpec) -> str:
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"streamd_{label.name}")
 
 
-def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
-    """Builds the uint8 input and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
+def _build_branches(spec: StreamSpec, chosen: Sequence[str], join: Callable[[], Any]) -> tuple[Any, Any]:
+    """Builds a branch of convolutions for each image that goes into a model, with weights of its own.
+
+    `join` makes the layer that turns a feature map into a vector. Returns the only input or a dict of several, as
+    `fit_data` gives them, and the vectors of all branches in a row. Raises ConfigError for labels, masks and views.
+    """
+    names = tuple(choose_inputs(spec, chosen))
+    for name in names:
+        _check_is_picture(spec, name)
+    inputs, vectors = {}, []
+    for name in names:
+        inputs[name], features = _build_convolutions(spec, name, "images" if len(names) == 1 else name)
+        vectors.append(join()(features))
+    if len(names) == 1:
+        return inputs[names[0]], vectors[0]
+    return inputs, load_keras().layers.Concatenate()(vectors)
+
+
+def _build_convolutions(spec: StreamSpec, name: str, input_name: str) -> tuple[Any, Any]:
+    """Builds the input of image `name` and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
 
     `normalize: none` leaves scaling to the model; these networks learn twice as well from -1 to 1 as from 0 to 255.
-    Raises ConfigError for views.
     """
-    if spec.image.views:
-        raise ConfigError(
-            f"stream {spec.name!r} has {spec.image.views} views of each picture, and the built-in model takes one; "
-            "give a model of your own with --model module:build, or remove views"
-        )
+    image = spec.images[name]
     keras = load_keras()
-    images = keras.Input(spec.image_shape, dtype="uint8", name="images")
-    unscaled = spec.normalize == "none"
-    features = normalization(replace(spec, normalize="minus_one_one") if unscaled else spec)(images)
-    for number, (side, stride) in enumerate(_compute_strides(min(spec.image_shape[:2]))):
+    images = keras.Input(image.shape, dtype=image.dtype, name=input_name)
+    features = normalization(_scale_unscaled(spec, name), name)(images)
+    for number, (side, stride) in enumerate(_compute_strides(min(image.height, image.width))):
         width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
         kernel = 5 if side >= LARGE_SIDE else 3
         features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
     return images, features
+
+
+def _check_is_picture(spec: StreamSpec, name: str) -> None:
+    """Raises ConfigError for an input that is not one picture of a sample: a label, a mask, or views."""
+    image = spec.images.get(name)
+    own = "give a model of your own with --model module:build, or choose other inputs with --input"
+    if image is None or image.mode == "index":
+        given = "labels" if image is None else f"{name!r}, which holds class numbers"
+        raise ConfigError(f"the built-in model takes pictures, and not {given}: {own}")
+    if len(image.shape) > _PICTURE_RANK:
+        raise ConfigError(
+            f"{name!r} of stream {spec.name!r} has {image.shape[0]} pictures for each sample, and the built-in model "
+            f"takes one: {own}"
+        )
+
+
+def _scale_unscaled(spec: StreamSpec, name: str) -> StreamSpec:
+    """Returns the specification with `normalize: minus_one_one` for an image that has none."""
+    normalize = spec.normalize if len(spec.images) == 1 else spec.images[name].normalize
+    if normalize != "none":
+        return spec
+    scaled = replace(spec.images[name], normalize="minus_one_one")
+    return replace(spec, normalize="minus_one_one", images={**spec.images, name: scaled})
 
 
 def _compute_strides(side: int) -> list[tuple[int, int]]:
@@ -125,14 +166,21 @@ def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec:
 # --- how they learn: the loss, which follows from the label; the optimizer; the precision
 
 
-def compile_model(model: Any, label: LabelSpec, optimizer: Any = "adam") -> None:
-    """Compiles a model with the loss for a label. Loss and metrics leave out rows of weight 0, as masked samples have.
+def compile_model(model: Any, target: LearningTarget, optimizer: Any = "adam") -> None:
+    """Compiles a model with the loss for what it learns. Rows of weight 0, as masked samples have, do not count.
 
-    Keras's own choice divides the loss of a batch by all its rows, so that it would be too small.
+    Keras's own choice divides the loss of a batch by all its rows, so that it would be too small. The outputs for a
+    mask are probabilities of classes; pixels of its `fill` have no class, and do not count.
     """
-    loss, metric = _LOSSES_AND_METRICS[label.type]
-    loss_type = getattr(load_keras().losses, loss)
-    model.compile(optimizer, loss_type(reduction="mean_with_sample_weight"), weighted_metrics=[metric])
+    losses = load_keras().losses
+    if isinstance(target, ImageTarget) and target.is_mask:
+        fill = target.image.fill
+        loss = losses.SparseCategoricalCrossentropy(ignore_class=fill, reduction="mean_with_sample_weight")
+        model.compile(optimizer, loss)  # no metric of Keras's leaves out the pixels without a class
+        return
+    kind = "float" if isinstance(target, ImageTarget) else target.type
+    name, metric = _LOSSES_AND_METRICS[kind]
+    model.compile(optimizer, getattr(losses, name)(reduction="mean_with_sample_weight"), weighted_metrics=[metric])
 
 
 def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:

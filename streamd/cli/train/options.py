@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError
-from streamd.frameworks.model_inputs import find_label
 from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 
@@ -18,7 +16,8 @@ from streamd.limits import MAX_TRAINER_NAME_CHARS
 class TrainingOptions:
     """The options of one training. Raises ConfigError for invalid ones.
 
-    label: the label to learn; None for the only one.
+    label: the label, or the image, to learn; None for the only one.
+    inputs: the images and labels that go into the model; none of them named: all images but masks.
     model: `module:function`; None for the built-in network for the label.
     together: begin when this many trainers have subscribed to the stream.
     resume: the folder in which the training is saved, and from which it continues.
@@ -34,6 +33,7 @@ class TrainingOptions:
     save: Path
     validation: str | None = None
     label: str | None = None
+    inputs: tuple[str, ...] = ()
     model: str | None = None
     seed: int | None = None
     together: int | None = None
@@ -80,46 +80,4 @@ def check_folder_exists(path: Path) -> None:
     if not path.parent.is_dir():
         raise ConfigError(
             f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another file"
-        )
-
-
-def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
-    """Returns the label to learn: the named one, or the only one. Raises ConfigError."""
-    if name is not None:
-        label = find_label(spec, name)
-        if label.type == "string":
-            raise ConfigError(
-                f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags"
-            )
-        if label.is_ragged:
-            raise ConfigError(
-                f"label {label.name!r} holds {label.type}, for which streamd-train has no model and no loss: write a "
-                "training program with fit_data or loader, or choose another label"
-            )
-        return label
-    learnable = [label for label in spec.labels.values() if label.type != "string" and not label.is_ragged]
-    if not learnable:
-        what = "labels but text, boxes or points" if spec.labels else "labels"
-        raise ConfigError(
-            f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the stream, or "
-            "choose another stream"
-        )
-    if len(learnable) > 1:
-        names = ", ".join(label.name for label in learnable)
-        raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with --label")
-    return learnable[0]
-
-
-def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
-    """Raises ConfigError unless a model for one stream can be evaluated on the other."""
-    other = find_label(validation, label.name)
-    if train.image_shape != validation.image_shape:
-        raise ConfigError(
-            f"images of {train.name!r} are {train.image_shape} and of {validation.name!r} {validation.image_shape}: "
-            "give both streams the same  image:"
-        )
-    if (label.type, label.width, label.classes) != (other.type, other.width, other.classes):
-        raise ConfigError(
-            f"label {label.name!r} of {train.name!r} and of {validation.name!r} differ in type or classes: serve both "
-            "from one configuration, where they share them"
         )

@@ -18,7 +18,8 @@ from streamd.cli.train.models import (
     compile_model,
     set_mixed_precision,
 )
-from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
+from streamd.cli.train.options import TrainingOptions, get_curves_path
+from streamd.cli.train.targets import LearningTarget, check_streams_match, choose_target, describe_images
 from streamd.client import Batch
 from streamd.client.rebatch import BatchSplit
 from streamd.client.subscribe_arguments import Start
@@ -26,9 +27,10 @@ from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, LossError, ReceiptError
+from streamd.frameworks.feed_names import choose_inputs
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
@@ -77,10 +79,10 @@ class TrainingClient(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedModel:
-    """A compiled model, the label that it learns, and the user's callbacks."""
+    """A compiled model, the label or image that it learns, and the user's callbacks."""
 
     model: Any
-    label: LabelSpec
+    target: LearningTarget
     callbacks: list[Any]
 
 
@@ -163,15 +165,17 @@ def _subscribe(
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
     """Raises ConfigError or RefusedError for mistakes that can be found without Keras, which takes long to import."""
     spec = _get_trainer_spec(client, options)
-    label = choose_label(spec, options.label)
+    target = choose_target(spec, options.label)
+    choose_inputs(spec, options.inputs)
     if options.validation:
-        check_streams_match(spec, client.spec(options.validation), label)
+        check_streams_match(spec, client.spec(options.validation), target)
 
 
 def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callable[[str], None]) -> PreparedModel:
     """Builds model and callbacks, for which no subscription is needed. Raises ConfigError, MissingExtraError."""
-    label = choose_label(spec, options.label)
-    build, make_callbacks = choose_builder(label, options.model), [load_callback(name) for name in options.callbacks]
+    target = choose_target(spec, options.label)
+    build = choose_builder(target, options.model, options.inputs)
+    make_callbacks = [load_callback(name) for name in options.callbacks]
     keras = load_keras()
     load_matplotlib_figure()  # if it is not installed, raises now and not after hours of training
     if options.mixed_precision:
@@ -179,8 +183,8 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
     model = build(spec)
-    _compile_unless_compiled(model, label, options)
-    return PreparedModel(model, label, [make(spec) for make in make_callbacks])
+    _compile_unless_compiled(model, target, options)
+    return PreparedModel(model, target, [make(spec) for make in make_callbacks])
 
 
 def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> StreamSpec:
@@ -191,11 +195,11 @@ def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> Strea
     return BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
 
 
-def _compile_unless_compiled(model: Any, label: LabelSpec, options: TrainingOptions) -> None:
+def _compile_unless_compiled(model: Any, target: LearningTarget, options: TrainingOptions) -> None:
     asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
     given = [option for option, value in asked.items() if value is not None]
     if not model.compiled:
-        compile_model(model, label, choose_optimizer(options.optimizer, options.learning_rate))
+        compile_model(model, target, choose_optimizer(options.optimizer, options.learning_rate))
     elif given:
         raise ConfigError(
             f"{options.model} returns a model that is compiled already, with an optimizer of its own: leave out "
@@ -212,9 +216,9 @@ def _fit_and_save_model(
     stop: StopSignals,
 ) -> TrainingResult:
     """Trains, and saves the model when the training ends or is interrupted."""
-    name = prepared.label.name
-    validation = fit_data(held_out, targets=name) if held_out else None
-    data = fit_data(stream, targets=name, class_weight=options.class_weight)
+    inputs, targets = options.inputs or None, [prepared.target.name]
+    validation = fit_data(held_out, inputs=inputs, targets=targets) if held_out else None
+    data = fit_data(stream, inputs=inputs, targets=targets, class_weight=options.class_weight)
     for each in (data,) if validation is None else (data, validation):
         each.guard_fetch = stop.allow_interrupt
     callbacks, recorder, resuming = _build_callbacks(prepared, client, stream, data, options)
@@ -268,10 +272,9 @@ def _fit_model(
     except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
             raise
-        shape = ", ".join(map(str, stream.spec.image_shape))
         raise ConfigError(
-            f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, "
-            f"{shape}) and whose label {prepared.label.name!r} is {prepared.label.type}: "
+            f"{options.model} cannot be trained on {options.stream!r}, whose images are "
+            f"{describe_images(stream.spec)} and whose {prepared.target.name!r} to learn is {prepared.target.type}: "
             f"{str(error).strip().splitlines()[0]}"
         ) from error
 

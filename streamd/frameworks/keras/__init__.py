@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, format_install_command
+from streamd.frameworks.class_weights import GivenWeights
+from streamd.frameworks.feed_names import ArrayNames
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, build_model_feed, check_is_stream
+from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 
 if TYPE_CHECKING:
@@ -49,43 +51,43 @@ def load_keras() -> Any:
 
 def fit_data(
     stream: FeedStream,
-    inputs: LabelNames = None,
-    targets: LabelNames = "auto",
+    inputs: ArrayNames = None,
+    targets: ArrayNames = "auto",
     one_hot: bool = False,
-    class_weight: ClassWeight = None,
+    class_weight: GivenWeights | None = None,
     steps: int | None = None,
 ) -> StreamAdapter:
     """Wraps a stream for use as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
-    An epoch of `fit` is an epoch of the stream, or the rest of one that was left early, in the stream's order; nothing
-    is fetched before it begins. Validation, `evaluate` and `predict` begin each call at the first batch of the
-    subscription's first epoch, so that they see the same samples each time; `fit` then continues where it was. Within a
-    `fit`, they need their own subscription. Images are uint8 (B, H, W, C). TensorFlow computes over the batch's own
-    memory; JAX and torch do so if they have released the previous batch, and otherwise get a copy. Subscribe without
-    `epochs`, so that only `fit` sets their number; a `fit` of more epochs than the subscription has is refused at once.
+    An epoch of `fit` is one of the stream, or the rest of one that was left early; nothing is fetched before it begins.
+    Validation, `evaluate` and `predict` begin each call at the first batch of the subscription's first epoch, so that
+    they see the same samples each time; `fit` then continues where it was. Within a `fit`, they need their own
+    subscription. Images are uint8 (B, H, W, C) unless the stream says otherwise. TensorFlow computes over the batch's
+    own memory; JAX and torch do so if they have released the previous batch, and otherwise get a copy. Subscribe
+    without `epochs`, so that only `fit` sets their number; a `fit` of more epochs than the subscription has is refused
+    at once.
 
     Every argument of Keras's methods is honoured, or refused with a message that says what to write instead. A loop
     over the returned object sees the batches of `evaluate`, and leaves the position of `fit` unchanged. After
-    `predict`, its `labels` and `names()` (file names) are those of the rows of the result.
+    `predict`, its `labels` and `names()` (file names) are those of the rows of the result. Replicas of a
+    MirroredStrategy, and on JAX the devices of a keras.distribution, share each batch; if each device has its own
+    process, subscribe with rank="auto".
 
-    Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
-    JAX; nothing is read ahead for them. If each device has its own process, subscribe with rank="auto".
-
-    inputs: labels that go into the model in addition to the images; `x` is then a dict of "images" and these names.
-    targets: "auto" is the only label, a dict of all if there are several (without those in `inputs`), nothing if there
-        are none. A name selects that label, a list of names a dict of labels, None nothing.
+    inputs: the images and labels that go into the model: an array for one, a dict for several. None: all images but
+        those of mode index. Labels alone: these, and the first image as "images". Otherwise exactly what is named.
+    targets: the labels and images that the model learns. "auto": all labels but text, and all images of mode index,
+        without those among the inputs. None: nothing. An autoencoder is `targets=["image"]`.
     one_hot: expands categories among the targets to float32 (B, classes).
     class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class), where only classes with
-        samples count. Other classes have weight 1.
+        samples count. Other classes have weight 1. For an image of mode index, {class number: weight} of its pixels.
     steps: ends each epoch of `fit`, validation, `evaluate` and `predict` after this many steps, if the stream's epoch
         is longer. The next epoch of `fit` continues after them, so that no batch is skipped and several epochs of `fit`
         make one of the stream.
 
     Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
-    are masked, or the last batch is padded. Compile with `weighted_metrics`, which ignore rows of weight 0; `metrics`
-    count them, and so does a loss without `reduction="mean_with_sample_weight"`. With it, a batch of padding alone
-    counts as a loss of 0; the loss as a weighted metric is exact. Raises ConfigError for labels that the stream lacks,
-    MissingExtraError.
+    are masked, or the last batch is padded. Weights are (B,), but (B, H, W) for an image and (B, max) for boxes. Rows
+    of weight 0 do not count in `weighted_metrics`, nor in a loss with `reduction="mean_with_sample_weight"`, where a
+    batch of padding alone is a loss of 0. Raises ConfigError for images and labels that the stream lacks.
     """
     check_is_stream(stream, "fit_data")
     load_keras()
@@ -115,10 +117,13 @@ def normalization(spec: StreamSpec, image: str | None = None) -> Any:
     """Returns a standard Keras layer that applies the stream's `normalize`: (B, H, W, C) of any dtype in, float out.
 
     image: which of several images of a sample; default: the first. `none` only converts to float. As part of the
-    model the layer is saved with it, so inference uses the same numbers.
+    model the layer is saved with it, so inference uses the same numbers. The layer computes in float32 unless pixels
+    are uint8: float16 has no number for 65535.
     """
     layers, numbers = load_keras().layers, compute_pixel_scaling(spec, image)
+    is_wide = (spec.image if image is None else spec.images[image]).dtype != "uint8"
+    options = {"dtype": "float32"} if is_wide else {}  # else that of the present policy
     if numbers.even:
         mean, std = numbers.mean[0], numbers.std[0]
-        return layers.Rescaling(1 / std, offset=0.0 - mean / std)
-    return layers.Normalization(mean=list(numbers.mean), variance=[value * value for value in numbers.std])
+        return layers.Rescaling(1 / std, offset=0.0 - mean / std, **options)
+    return layers.Normalization(mean=list(numbers.mean), variance=[value * value for value in numbers.std], **options)

@@ -225,13 +225,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 self.reader.end_evaluation()
 
     def __repr__(self) -> str:
-        spec, parts = self.spec, [f"x: images{''.join(f', {name}' for name in self.feed.inputs)}"]
-        targets = [_describe_target(spec, name) for name in self.feed.target_names]
+        steps, samples = format_count(len(self), "step"), format_count(self.spec.batch_size, "sample")
+        parts = [f"x: {', '.join(_describe_array(self.spec, name, key) for key, name in self.feed.inputs.items())}"]
+        targets = [_describe_array(self.spec, name, name) for name in self.feed.targets]
         parts += [f"y: {', '.join(targets)}"] if targets else []
         parts += ["with weights"] if self.feed.weighted else []
-        shape = "x".join(map(str, spec.image_shape))
-        steps = format_count(len(self), "step")
-        return f"<fit_data of {spec.name!r}: {steps} an epoch, {spec.batch_size} images of {shape}; {'; '.join(parts)}>"
+        return f"<fit_data of {self.spec.name!r}: {steps} an epoch, {samples} each; {'; '.join(parts)}>"
 
     @property
     def __array__(self) -> NoReturn:
@@ -301,8 +300,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def record_taken_batch(self, batch: FeedBatch) -> None:
         """Records a batch that goes to Keras. If Keras holds one batch ahead, the one before it now reaches a step."""
-        targets = self.feed.targets if self._method == "predict" else None
-        rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch.labels, targets))
+        targets = self.feed.targets if self._method == "predict" else ()
+        rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch, targets))
         taken = _TakenBatch(batch.make_token, rows)
         if self._looks_ahead:
             self._batch_ahead, before = taken, self._batch_ahead
@@ -431,10 +430,13 @@ def _describe_fed_stream(data: Any) -> FedStream | None:
     """Returns the facts about a stream that the argument rules use; None for other data."""
     if not isinstance(data, StreamAdapter):
         return None
-    has_targets = data.feed.targets is not None
-    return FedStream(data.spec, data.stream_steps, data.feed.class_weights is not None, has_targets)
+    feed = data.feed
+    return FedStream(data.spec, data.stream_steps, tuple(feed.inputs), feed.targets, feed.class_weights is not None)
 
 
-def _describe_target(spec: StreamSpec, name: str) -> str:
+def _describe_array(spec: StreamSpec, name: str, key: str) -> str:
+    """Describes an input or a target that the model receives as `key`: `photo 32x32x3`, `kind (3 classes)`."""
+    if name in spec.images:
+        return f"{key} {'x'.join(map(str, spec.images[name].shape))}"
     label = spec.labels[name]
     return f"{name} ({format_count(len(label.classes), 'class', 'classes') if label.classes else label.type})"

@@ -8,7 +8,7 @@ returns what to write instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from typing import Any, Final, Literal
@@ -22,12 +22,31 @@ KerasMethod = Literal["fit", "evaluate", "predict"]
 
 @dataclass(frozen=True, slots=True)
 class FedStream:
-    """The facts about a stream that the rules use; `steps` is the number of steps of a whole epoch."""
+    """The facts about a stream that the rules use; `steps` is the number of steps of a whole epoch.
+
+    `inputs` and `targets` are the names under which the model receives them: an array for one, a dict for several.
+    """
 
     spec: StreamSpec
     steps: int
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
     has_class_weights: bool = False
-    has_targets: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelForm:
+    """What is known of a model. A step or a loss of its own may use what it is given in any way.
+
+    needs_targets: its loss would fail without targets.
+    has_one_input, has_one_output: it takes, or returns, one array without a name.
+    input_names: those of its inputs, if it takes a dict.
+    """
+
+    needs_targets: bool = False
+    has_one_input: bool = False
+    input_names: tuple[str, ...] | None = None
+    has_one_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +56,7 @@ class KerasCall:
     stream: the `x` argument, None for other data.
     validation: the `x` of the validation data, None for other data.
     validation_parts: the validation data as Keras splits them into x, y and sample_weight; None without any.
-    needs_targets, validation_needs_targets: whether the model's loss would fail without targets.
+    form, validation_form: the model as the method uses it, and as validation does.
     """
 
     method: KerasMethod
@@ -45,8 +64,8 @@ class KerasCall:
     stream: FedStream | None = None
     validation: FedStream | None = None
     validation_parts: tuple[Any, Any, Any] | None = None
-    needs_targets: bool = False
-    validation_needs_targets: bool = False
+    form: ModelForm = field(default_factory=ModelForm)
+    validation_form: ModelForm = field(default_factory=ModelForm)
 
     def get_value(self, name: str) -> Any:
         """Returns the argument of this name; None if the method does not have it."""
@@ -90,18 +109,60 @@ def _honour(_: KerasCall) -> None:
 
 
 def _check_stream(call: KerasCall) -> str | None:
-    return _require_targets(call.stream) if call.needs_targets and call.stream is not None else None
+    return None if call.stream is None else _compare_forms(call.form, call.stream)
 
 
-def _require_targets(stream: FedStream) -> str | None:
-    if stream.has_targets:
+def _check_predicted_stream(call: KerasCall) -> str | None:
+    return None if call.stream is None else _compare_inputs(call.form, call.stream)
+
+
+def _compare_forms(form: ModelForm, stream: FedStream) -> str | None:
+    """Returns why a model cannot learn from what a stream gives; None if it can, as far as that is known."""
+    return _compare_inputs(form, stream) or (_compare_targets(form, stream) if form.needs_targets else None)
+
+
+def _compare_inputs(form: ModelForm, stream: FedStream) -> str | None:
+    given, first = ", ".join(stream.inputs), stream.inputs[0]
+    if form.has_one_input and len(stream.inputs) > 1:
+        return (
+            f"the model takes one array, and stream {stream.spec.name!r} gives a dict of {len(stream.inputs)}, "
+            f"{given}: choose one, as in  fit_data(stream, inputs=[{_choose_one_image(stream)!r}]),  or build the "
+            f"model with an input for each, as in  keras.Model({{{first!r}: keras.Input(...), ...}}, outputs)"
+        )
+    missing = [name for name in form.input_names or () if name not in stream.inputs]
+    if not missing or len(form.input_names or ()) == 1:  # Keras takes one array for the only input, whatever its name
         return None
+    return (
+        f"the model has the inputs {', '.join(form.input_names or ())}, and stream {stream.spec.name!r} gives {given}: "
+        "choose images and labels with  fit_data(stream, inputs=[...]),  and give the model's inputs their names"
+    )
+
+
+def _choose_one_image(stream: FedStream) -> str:
+    """Returns the first image among the inputs, which may go by another name; else the stream's first."""
+    return next((name for name in stream.inputs if name in stream.spec.images), next(iter(stream.spec.images)))
+
+
+def _compare_targets(form: ModelForm, stream: FedStream) -> str | None:
+    if not stream.targets:
+        return _require_targets(stream)
+    if form.has_one_output and len(stream.targets) > 1:
+        return (
+            f"the model has one output, and stream {stream.spec.name!r} gives a dict of {len(stream.targets)} targets, "
+            f"{', '.join(stream.targets)}: choose one, as in  fit_data(stream, targets={stream.targets[-1]!r}),  or "
+            "build the model with an output for each, in a dict by these names"
+        )
+    return None
+
+
+def _require_targets(stream: FedStream) -> str:
     spec = stream.spec
-    labels = ", ".join(spec.labels)
+    images = ", ".join(spec.images)
     remedy = (
-        f"choose with  fit_data(stream, targets=...)  among its labels ({labels})"
-        if labels
-        else "serve it with labels, which config.yaml names for each stream"
+        f"choose with  fit_data(stream, targets=...)  among its labels ({', '.join(spec.labels)}) and images ({images})"
+        if spec.labels
+        else "serve it with labels, which config.yaml names for each stream, or let the model learn an image, with  "
+        f"fit_data(stream, targets=[{next(iter(spec.images))!r}])"
     )
     return (
         f"the model's loss needs targets, and stream {spec.name!r} gives none: {remedy}; or compile a model without "
@@ -141,7 +202,7 @@ def _check_validation_data(call: KerasCall) -> str | None:
     if call.validation is None:
         return _explain_unfed_stream(data)
     if all(each is None for each in beside):
-        return _require_targets(call.validation) if call.validation_needs_targets else None
+        return _compare_forms(call.validation_form, call.validation)
     return "a stream brings its own targets and weights: give  validation_data=fit_data(stream)  alone"
 
 
@@ -299,7 +360,7 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "kwargs": _honour,  # Keras refuses unknown ones itself
     },
     "predict": {
-        "x": _honour,
+        "x": _check_predicted_stream,
         "batch_size": _check_batch_size,
         "verbose": _honour,
         "steps": partial(_check_steps, name="steps"),

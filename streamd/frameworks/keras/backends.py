@@ -25,6 +25,8 @@ Convert = Callable[[Array], Any]
 class LeaseSparingConverter:
     """Lends a batch's memory to a framework only if the previous batch was released; otherwise copies.
 
+    The images of a batch lie in the same memory, and are lent together.
+
     So at most one lease outlives its step in a framework that ends leases late. JAX may be many steps behind, and
     releases used memory only when it is called again, which does not happen while the loop waits for the next batch. On
     torch, Keras's tree functions leave reference cycles that hold each tensor until garbage is collected. `collect`
@@ -39,10 +41,14 @@ class LeaseSparingConverter:
 
     def __call__(self, array: Array) -> Any:
         """Converts `array` for the framework. A writable array belongs to its owner and is copied."""
-        if array.flags.writeable or self._is_batch_still_held():
+        if array.flags.writeable:
             return self._copy(array)
-        # Every view keeps the base alive, so the weak reference dies only after the framework's last use.
-        self._lent = weakref.ref(array if array.base is None else array.base)
+        memory = array if array.base is None else array.base
+        if self._lent() is not memory:
+            if self._is_batch_still_held():
+                return self._copy(array)
+            # Every view keeps the base alive, so the weak reference dies only after the framework's last use.
+            self._lent = weakref.ref(memory)
         return self._lend(array)
 
     def _is_batch_still_held(self) -> bool:

@@ -13,10 +13,11 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, Self
 
 import keras
+from keras.src.models.functional import Functional
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.arguments import KerasCall
+from streamd.frameworks.keras.arguments import KerasCall, ModelForm
 
 # Functions of Keras's own iterators, which pass a request for a batch on.
 _PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
@@ -95,19 +96,28 @@ def find_new_keras_call() -> NewCall | None:
         method,
         {name: known.get(name) for name in names},
         validation_parts=validation,
-        needs_targets=_loss_needs_targets(known["self"], "train_step" if method == "fit" else "test_step"),
-        validation_needs_targets=_loss_needs_targets(known["self"], "test_step"),
+        form=_describe_model(known["self"], {"fit": "train_step", "predict": "predict_step"}.get(method, "test_step")),
+        validation_form=_describe_model(known["self"], "test_step"),
     )
     trains = method == "fit" and "epoch_iterator" not in known
     return NewCall(making.f_locals["self"], call, making.f_locals["steps_per_epoch"], trains)
 
 
-def _loss_needs_targets(model: Any, step: str) -> bool:
-    """Whether the compiled loss is what a step computes; a model with a step or a loss of its own may need none."""
-    own_names = [
-        name for name in (step, "compute_loss") if getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
-    return model._compile_loss is not None and not own_names  # noqa: SLF001 - nothing public says that there is one
+def _describe_model(model: Any, step: str) -> ModelForm:
+    """Returns what is known of a model whose `step` runs: nothing where the step, or how it is called, is its own."""
+    if _has_own_method(model, step):
+        return ModelForm()
+    needs_targets = model._compile_loss is not None and not _has_own_method(model, "compute_loss")  # noqa: SLF001 - nothing public says that there is one
+    graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
+    if not isinstance(graph, Functional) or type(model).call not in (Functional.call, keras.Sequential.call):
+        return ModelForm(needs_targets)
+    names = tuple(graph.input) if isinstance(graph.input, dict) else None
+    has_one_input, has_one_output = (isinstance(each, keras.KerasTensor) for each in (graph.input, graph.output))
+    return ModelForm(needs_targets, has_one_input, names, has_one_output)
+
+
+def _has_own_method(model: Any, name: str) -> bool:
+    return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:

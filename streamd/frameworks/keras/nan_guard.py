@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
@@ -16,7 +16,13 @@ from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.finished_steps import PendingSteps
 from streamd.frameworks.keras.frames import check_data_of_running_fit
-from streamd.frameworks.keras.nan_report import StepRecord, describe_loss, find_suspects
+from streamd.frameworks.keras.nan_report import (
+    PixelFault,
+    StepRecord,
+    describe_loss,
+    find_pixel_faults,
+    find_suspects,
+)
 
 _MAX_DRAWN: Final = 8  # batches, where several were executed together
 
@@ -34,11 +40,11 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         data = fit_data(stream)
         model.fit(data, callbacks=[NanGuard(data, client)])
 
-    `fit` raises LossError, which names the batch, the samples whose labels are not finite, and the page:
-    `nan-STREAM-EPOCH-INDEX.html` in `directory`, with every image of the batch, its labels, sample id and file. If
-    several steps are one execution, the error names them all, and pages are made of the batches with such labels, or
-    of the first eight. This callback runs before those that follow it in the list and before ResumeCallback, which
-    saves no state of that step.
+    `fit` raises LossError, which names the batch, the samples whose labels or images are not finite, and the page:
+    `nan-STREAM-EPOCH-INDEX.html` in `directory`, with every image of the batch, its labels, sample id and file. Of
+    masks that the model learns, it names those with pixels of no class. If several steps are one execution, the error
+    names them all, and pages are made of the batches with such labels, or of the first eight. This callback runs before
+    those that follow it in the list and before ResumeCallback, which saves no state of that step.
 
     The images are requested from the daemon again, which makes the same batch, so nothing is copied as long as the loss
     is finite. The loss is read after each step, so Keras does not run ahead of a device. Raises ConfigError for `data`
@@ -71,25 +77,30 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._data.on_batch = None
 
     def _add_pending_step(self, batch: model_inputs.FeedBatch) -> None:
-        feed = self._data.feed
-        labels = {name: batch.labels[name] for name in (*feed.inputs, *feed.target_names)}
+        labels = {name: batch.labels[name] for name in self._data.feed.array_names if name in batch.labels}
         self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
     def _draw_suspects_and_raise(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
         self._data.on_batch = None
-        stream, shown = self._data.spec.name, find_suspects(steps)[:_MAX_DRAWN]
+        stream, pages = self._data.spec.name, list[str]()
         files: dict[int, str] = {}
+        faults: list[PixelFault] = []
+        are_images_examined = False
         try:
-            for step in shown:
+            for step in find_suspects(steps)[:_MAX_DRAWN]:
                 ids = step.sample_ids.tolist()
                 files |= zip(ids, self._client.names(stream, ids), strict=True)
-            pages = [str(self._draw_batch(stream, step, files)) for step in shown]
+                batch = self._fetch_batch(stream, step)
+                faults += self._find_pixel_faults(batch)
+                pages.append(str(self._draw_batch(stream, batch, files)))
+            are_images_examined = len(pages) == len(steps)
             pictures = f"its pictures are in: {', '.join(pages)}"
         except (StreamdError, OSError) as error:
             pictures = f"its pictures could not be saved: {error}"
-        raise LossError(f"{describe_loss(loss, stream, steps, files)}\n{pictures}")
+        cause = describe_loss(loss, stream, steps, files, faults if faults or are_images_examined else None)
+        raise LossError(f"{cause}\n{pictures}")
 
-    def _draw_batch(self, stream: str, step: StepRecord, files: dict[int, str]) -> Path:
+    def _fetch_batch(self, stream: str, step: StepRecord) -> Batch:
         batch = self._client.batch(stream, step.epoch, step.index)
         if not np.array_equal(batch.sample_ids, step.sample_ids):
             raise StreamdError(
@@ -97,7 +108,15 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
                 "because the trainer takes batches of another size; the trainer's sample ids were "
                 f"{', '.join(map(str, step.sample_ids.tolist()))}"
             )
+        return batch
+
+    def _find_pixel_faults(self, batch: Batch) -> list[PixelFault]:
+        feed = self._data.feed
+        arrays = {name: batch.arrays[name] for name in feed.array_names if name in batch.arrays}
+        return find_pixel_faults(arrays, batch.sample_ids, batch.spec.images, feed.targets)
+
+    def _draw_batch(self, stream: str, batch: Batch, files: Mapping[int, str]) -> Path:
         self._directory.mkdir(parents=True, exist_ok=True)
-        page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"
+        page = self._directory / f"nan-{stream}-{batch.epoch}-{batch.index}.html"
         page.write_text(notebook.render_batch_page(batch, files), encoding="utf-8")
         return page

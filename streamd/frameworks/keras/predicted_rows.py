@@ -10,9 +10,7 @@ import numpy.typing as npt
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.model_inputs import Targets, list_target_names
-
-Array = npt.NDArray[Any]
+from streamd.frameworks.model_inputs import Array, FeedBatch, get_array
 
 
 class BatchRows(NamedTuple):
@@ -22,21 +20,21 @@ class BatchRows(NamedTuple):
     labels: Mapping[str, Array]
 
 
-def copy_target_labels(labels: Mapping[str, Array], targets: Targets) -> dict[str, Array]:
-    """Copies the labels of a batch that are targets, as they were served."""
-    return {name: labels[name].copy() for name in list_target_names(targets)}
+def copy_target_labels(batch: FeedBatch, targets: Sequence[str]) -> dict[str, Array]:
+    """Copies the labels and images of a batch that are targets, as they were served."""
+    return {name: get_array(batch, name).copy() for name in targets}
 
 
-def join_target_labels(rows: Sequence[BatchRows] | None, targets: Targets) -> Any:
-    """Returns the labels of all rows: an array, or a dict by name for several targets.
+def join_target_labels(rows: Sequence[BatchRows] | None, targets: Sequence[str]) -> Any:
+    """Returns the targets of all rows: an array, or a dict by name for several targets.
 
     Raises ConfigError if there are no targets, or nothing was predicted.
     """
     if not targets:
         raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
     batches = _require_rows(rows)
-    joined = {name: np.concatenate([each.labels[name] for each in batches]) for name in list_target_names(targets)}
-    return joined[targets] if isinstance(targets, str) else joined
+    joined = {name: np.concatenate([each.labels[name] for each in batches]) for name in targets}
+    return joined if len(joined) > 1 else next(iter(joined.values()))
 
 
 def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
@@ -56,16 +54,20 @@ def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
     return rows
 
 
-def find_class_names(spec: StreamSpec, targets: Targets) -> list[str]:
+def find_class_names(spec: StreamSpec, targets: Sequence[str]) -> list[str]:
     """Returns the classes of the only target that has classes, in the order of their numbers.
 
     Raises ConfigError unless exactly one target has classes.
     """
-    classed = [name for name in list_target_names(targets) if spec.labels[name].classes]
+    classed = [name for name in targets if name in spec.labels and spec.labels[name].classes]
     if len(classed) != 1:
-        kinds = ", ".join(f"{name}: {spec.labels[name].type}" for name in list_target_names(targets)) or "none"
+        kinds = ", ".join(f"{name}: {_describe_kind(spec, name)}" for name in targets) or "none"
         raise ConfigError(
             f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are {kinds}: "
             "read  stream.spec.labels[NAME].classes"
         )
     return [str(each) for each in spec.labels[classed[0]].classes]
+
+
+def _describe_kind(spec: StreamSpec, target: str) -> str:
+    return spec.labels[target].type if target in spec.labels else f"image of mode {spec.images[target].mode}"

@@ -16,8 +16,9 @@ from typing import Any
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.dlpack import Array, export
+from streamd.frameworks.feed_names import ArrayNames
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, LabelNames, build_model_feed, check_is_stream
+from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 from streamd.frameworks.torch.data_loader import Loader, build_device_mover
 
@@ -27,8 +28,8 @@ def loader(
     device: Any = None,
     channels_first: bool = True,
     *,
-    inputs: LabelNames = None,
-    targets: LabelNames = "auto",
+    inputs: ArrayNames = None,
+    targets: ArrayNames = "auto",
     weights: bool = False,
 ) -> Loader:
     """Wraps a stream for use in place of a DataLoader: `for images, labels in loader(stream)` is one epoch.
@@ -40,12 +41,13 @@ def loader(
         stream and in parallel with earlier steps; the batch's lease ends at once. On the CPU images use the batch's
         memory and hold its lease: keep `images.clone()` of images that outlive the step, and never write to them in
         place (see `tensor`).
-    channels_first: images are uint8 (B, C, H, W), channels_last in memory, as fast convolutions need them; else
-        (B, H, W, C). `normalization(stream.spec)` converts them to floats, on the device.
-    inputs, targets: as in `keras.fit_data`. `inputs` names labels that go into the model; images are then a dict of
-        "images" and these. `targets` names the labels of a step: a tensor for one name, a dict for several. By default
-        they are all numeric labels: a tensor if there is one, {} if there is none. Categories are int64 classes, as
-        cross_entropy needs them. Text is never among them: read batch.labels.
+    channels_first: images are (B, C, H, W), channels_last in memory, as fast convolutions need them; else (B, H, W, C).
+        Axes before the height stay where they are. Images of mode index have no channels and are (B, H, W). The dtype
+        is the stream's, uint8 by default; `normalization(stream.spec)` converts to floats, on the device.
+    inputs, targets: as in `keras.fit_data`: a tensor for one name, a dict for several, {} for no target. By default the
+        images are all but those of mode index, and the labels are all numeric labels and the images of mode index.
+        Categories, and images of mode index among the targets, are int64 classes, as cross_entropy needs them. Text is
+        never among them: read batch.labels.
     weights: True yields `(images, labels, weights)`, every row with its weight, float32 (B,). Otherwise rows of weight
         0 (masked images, the padding of a last batch) are left out, which makes their batch shorter.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.errors import ConfigError, NoDatasetError
-from streamd.frameworks.model_inputs import IMAGES, FeedBatch, FeedStream, ModelFeed
+from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
@@ -56,31 +56,39 @@ class Loader:
         kept = None if self.weighted else _find_kept_rows(batch.weights)
         if kept is not None and not kept.any():
             return None
-        x, labels = self.feed.build_inputs(batch), self.feed.build_targets(batch)
-        if isinstance(x, Mapping):
-            inputs: Any = {
-                name: self._build_image_tensor(array, kept) if name == IMAGES else self._build_tensors(array, kept)
-                for name, array in x.items()
-            }
-        else:
-            inputs = self._build_image_tensor(x, kept)
-        step = inputs, self._build_tensors({} if labels is None else labels, kept)
-        return (*step, self._build_tensors(batch.weights, kept)) if self.weighted else step
+        feed = self.feed
+        inputs = {key: self._build_input(batch, name, kept) for key, name in feed.inputs.items()}
+        targets = {name: self._build_target(batch, name, kept) for name in feed.targets}
+        step = _unwrap_only_item(inputs), _unwrap_only_item(targets)
+        return (*step, self._build_tensor(batch.weights, kept)) if self.weighted else step
 
-    def _build_image_tensor(self, array: Any, kept: KeptRows) -> Tensor:
-        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C); views stand behind B."""
-        images = self._build_tensors(array, kept)
+    def _build_input(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
+        tensor = self._build_tensor(get_array(batch, name), kept)
+        return self._order_channels(tensor) if name in self._pictures else tensor
+
+    def _build_target(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
+        """Returns a label or an image to learn; class numbers of pixels are int64, as cross_entropy needs them."""
+        tensor = self._build_input(batch, name, kept)
+        return tensor.long() if name in batch.arrays and name not in self._pictures else tensor
+
+    def _order_channels(self, images: Tensor) -> Tensor:
+        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C); axes before H stay in place."""
         if not self.channels_first:
             return images
-        before = len(images.shape) - 3  # the rows, and the views where an image has them
-        return images.permute(*range(before), before + 2, before, before + 1)
+        *leading, height, width, channels = range(images.ndim)
+        return images.permute(*leading, channels, height, width)
 
-    def _build_tensors(self, part: Any, kept: KeptRows) -> Any:
-        """Returns the rows `kept` of an array, or of each array of a dict, as tensors on the device."""
-        if isinstance(part, Mapping):
-            return {name: self._build_tensors(array, kept) for name, array in part.items()}
-        tensor = self.tensor(part)
-        return self.move(tensor if kept is None else tensor[self.tensor(kept)])
+    def _build_tensor(self, array: Any, kept: KeptRows) -> Tensor:
+        """Returns the rows `kept` of an array as a tensor on the device."""
+        if kept is not None:
+            array = array[kept]  # not in torch, which cannot select rows of every dtype
+            array.flags.writeable = False  # nobody else has it, so it needs no further copy
+        return self.move(self.tensor(array))
+
+    @property
+    def _pictures(self) -> frozenset[str]:
+        """The images that have channels: all but those of class numbers."""
+        return frozenset(name for name, image in self.stream.spec.images.items() if image.mode != "index")
 
     def __getitem__(self, place: object) -> NoReturn:
         """Raises NoDatasetError: a DataLoader calls this on a data set."""
@@ -95,6 +103,11 @@ def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:
     """Returns a mask of the rows whose weight is not 0; None if that is every row."""
     kept: npt.NDArray[np.bool_] = weights != 0
     return None if kept.all() else kept
+
+
+def _unwrap_only_item(tensors: dict[str, Tensor]) -> Any:
+    """Returns the only tensor, or the dict of several or of none."""
+    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Final
 import connections
 import door
 import frames
+import network
 import questions
 import readers
 import sessions
@@ -25,7 +26,7 @@ from target import Attack, Target
 
 ATTACKS: Final[dict[str, Attack]] = {
     each.__name__: each
-    for module in (connections, door, frames, questions, readers, sessions)
+    for module in (connections, door, frames, network, questions, readers, sessions)
     for each in module.ATTACKS
 }
 _PAUSE_S: Final = 0.02  # after a round that was cut short: an attacker that only fails would burn a core of its own

@@ -12,9 +12,10 @@ from typing import Any, Final, Self
 
 import zmq
 
+from streamd.client.curve_keys import CurveKeys, find_curve_keys
 from streamd.client.sockets import UnreachableError, find_served_path
 from streamd.core.spec import Cursor, StreamSpec
-from streamd.ipc.endpoint import descriptor_socket_path
+from streamd.ipc.endpoint import descriptor_socket_path, is_remote, split_host_port
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import (
     AskStreams,
@@ -28,6 +29,7 @@ from streamd.ipc.messages import (
 )
 
 TIMEOUT_S: Final = 2.0
+OTHER_HOST: Final = "127.0.0.2"  # where attackers on the network come from
 _BACKLOG_S: Final = 0.002
 MORE: Final = 1
 _LONG: Final = 2
@@ -37,6 +39,8 @@ _GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0
 
 def find_reachable_endpoint(public: str) -> str:
     """Returns the endpoint that serves this process, which asks for it at the daemon's public one. Raises OSError."""
+    if is_remote(public):
+        return public
     try:
         return f"ipc://{find_served_path(public, TIMEOUT_S)}"
     except UnreachableError as error:
@@ -69,6 +73,13 @@ def connect_socket(path: str, kind: int = socket.SOCK_STREAM, patience_s: float 
             link.close()
             raise
         return link
+
+
+def connect_to_address(endpoint: str, patience_s: float = TIMEOUT_S) -> socket.socket:
+    """Connects to a tcp:// address, and waits at most TIMEOUT_S for anything on it later. Raises OSError."""
+    link = socket.create_connection(split_host_port(endpoint), patience_s, source_address=(OTHER_HOST, 0))
+    link.settimeout(TIMEOUT_S)
+    return link
 
 
 class HandmadeDealer:
@@ -127,7 +138,20 @@ class Intruder:
     def connect(self, routing_id: bytes = b"") -> Self:
         if routing_id:
             self.dealer.setsockopt(zmq.ROUTING_ID, routing_id)
-        self.dealer.connect(self.endpoint)
+        keys = find_curve_keys(self.endpoint, None)  # for an address of another host, from the environment
+        if keys is None:
+            self.dealer.connect(self.endpoint)
+        else:
+            self.connect_with_keys(keys)
+        return self
+
+    def connect_with_keys(self, keys: CurveKeys) -> Self:
+        """Connects to an address from the attackers' one."""
+        self.dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
+        self.dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+        self.dealer.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        host, port = split_host_port(self.endpoint)
+        self.dealer.connect(f"tcp://{OTHER_HOST}:0;{host}:{port}")
         return self
 
     def send(self, message: ClientMessage) -> None:

@@ -13,6 +13,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from support.transform_programs import forgotten
 
 from streamd.cli.train.models import choose_builder, choose_optimizer, compile_model, load_builder
+from streamd.cli.train.targets import ImageTarget
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras
@@ -48,6 +49,46 @@ def test_the_outputs_of_the_built_in_network_fit_the_label(label: LabelSpec, out
     model = choose_builder(label, None)(make_spec(label))
     assert model.output_shape == (None, outputs)
     assert model.layers[-1].activation.__name__ == activation
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("label", [ANGLE, KIND], ids=["number", "class"])
+def test_each_image_but_a_mask_has_a_branch_of_its_own(label: LabelSpec) -> None:
+    images = {
+        "left": ImageSpec(16, 24, 3),
+        "depth": ImageSpec(8, 8, 1, mode="raw", dtype="uint16", normalize="unit"),
+        "mask": ImageSpec(16, 24, 1, mode="index"),
+    }
+    spec = make_spec(label, images=images)
+    model = choose_builder(label, None)(spec)
+    compile_model(model, label)
+    assert {name: (each.shape[1:], each.dtype) for name, each in model.input.items()} == {
+        "left": ((16, 24, 3), "uint8"),
+        "depth": ((8, 8, 1), "uint16"),
+    }
+    losses = model.fit(fit_data(FakeStream(spec), targets=label.name), epochs=1, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.train
+def test_named_inputs_alone_have_branches() -> None:
+    images = {"left": ImageSpec(16, 24, 3), "right": ImageSpec(16, 24, 3), "mask": ImageSpec(16, 24, 1, mode="index")}
+    spec = make_spec(ANGLE, images=images)
+    assert choose_builder(ANGLE, None, ["right"])(spec).input_shape == (None, 16, 24, 3)
+    for inputs, given in ((["mask"], "'mask', which holds class numbers"), (["angle"], "not labels")):
+        with pytest.raises(
+            ConfigError, match=f"takes pictures, and not {given}|{given}.*choose other inputs with --in"
+        ):
+            choose_builder(ANGLE, None, inputs)(spec)
+    viewed = make_spec(ANGLE, images={"pair": ImageSpec(16, 24, 3, views=2)})
+    with pytest.raises(ConfigError, match=r"'pair' of stream 'train' has 2 pictures for each sample.*--model"):
+        choose_builder(ANGLE, None)(viewed)
+
+
+def test_an_image_to_learn_needs_a_model_of_the_users_own() -> None:
+    target = ImageTarget("mask", ImageSpec(8, 8, 1, mode="index"))
+    with pytest.raises(ConfigError, match=r"'mask' is an image of mode index, .*no built-in network: give a model of"):
+        choose_builder(target, None)
 
 
 @pytest.mark.train

@@ -2,58 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.stream_fake import ANGLE, KIND, make_spec
 
-from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label, get_curves_path
-from streamd.core.spec import ImageSpec, LabelSpec
+from streamd.cli.train.options import TrainingOptions, get_curves_path
 from streamd.errors import ConfigError
-
-
-def test_several_labels_require_a_choice() -> None:
-    with pytest.raises(ConfigError, match="has the labels angle, kind: choose one with --label"):
-        choose_label(make_spec(ANGLE, KIND), None)
-    assert choose_label(make_spec(ANGLE, KIND), "kind") is KIND
-
-
-def test_no_label_or_a_wrong_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing to learn"):
-        choose_label(make_spec(), None)
-    with pytest.raises(ConfigError, match="did you mean 'angle'"):
-        choose_label(make_spec(ANGLE), "angel")
-
-
-def test_a_validation_that_differs_is_refused() -> None:
-    train_spec = make_spec(KIND)
-    with pytest.raises(ConfigError, match="give both streams the same  image:"):
-        check_streams_match(train_spec, replace(train_spec, images={"image": ImageSpec(9, 9, 3)}), KIND)
-    with pytest.raises(ConfigError, match="differ in type or classes"):
-        check_streams_match(train_spec, make_spec(replace(KIND, classes=("car", "cat"))), KIND)
-    with pytest.raises(ConfigError, match="no label 'kind'"):
-        check_streams_match(train_spec, make_spec(ANGLE), KIND)
-
-
-def test_a_text_label_cannot_be_learned() -> None:
-    text = LabelSpec("caption", "string", text_bytes=9)
-    assert choose_label(make_spec(text, KIND), None) is KIND
-    with pytest.raises(ConfigError, match="has no labels but text"):
-        choose_label(make_spec(text), None)
-    with pytest.raises(ConfigError, match="'caption' is text, which cannot be learned: serve it as type category"):
-        choose_label(make_spec(text), "caption")
-
-
-def test_boxes_are_learned_by_the_users_own_program() -> None:
-    boxes = LabelSpec("boxes", "boxes", width=5, rows=9)
-    with pytest.raises(
-        ConfigError, match="label 'boxes' holds boxes, for which streamd-train has no model and no loss"
-    ):
-        choose_label(make_spec(boxes), "boxes")
-    assert choose_label(make_spec(boxes, ANGLE), None) == ANGLE
-    with pytest.raises(ConfigError, match="has no labels but text, boxes or points"):
-        choose_label(make_spec(boxes), None)
 
 
 def test_a_job_that_cannot_be_saved_is_refused_before_it_begins(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from streamd.cli.train.options import TrainingOptions
 from streamd.cli.train.run import TrainingResult, train_model
 from streamd.core import spec_file
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 
@@ -73,6 +74,28 @@ def test_a_training_saves_a_model_and_reports_epochs(job: TrainingOptions, capsy
     assert job.save.with_name("model.curves.png").read_bytes().startswith(b"\x89PNG")
     assert load_keras().models.load_model(job.save).input_shape == (None, 8, 8, 3)
     assert spec_file.read_spec(job.save.with_name("model.streamd.json")) == TRAIN
+
+
+SEVERAL = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1), "mask": ImageSpec(8, 8, 1, mode="index", fill=255)}
+SEGMENT = """
+def build(spec):
+    photo = keras.Input(spec.images["photo"].shape, dtype="uint8")
+    scaled = keras.layers.Rescaling(1 / 255)(photo)
+    return keras.Model(photo, keras.layers.Conv2D({outputs}, 1, activation={activation!r})(scaled))
+"""
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("label", "outputs", "activation"), [("mask", 16, "softmax"), ("photo", 3, None)])
+def test_a_model_of_the_users_own_learns_an_image_from_one_of_several(
+    job: TrainingOptions, write_module: WriteModule, label: str, outputs: int, activation: str | None
+) -> None:
+    model = write_module(SEGMENT.format(outputs=outputs, activation=activation))
+    chosen = replace(job, model=model, label=label, inputs=("photo",), validation="validation")
+    train, validation = (make_spec(ANGLE, name=name, images=SEVERAL) for name in ("train", "validation"))
+    receipts = train_model(FakeClient([train, validation]), chosen, lambda _: None)
+    assert [receipt.ok for receipt in receipts] == [True] * 4
+    assert load_keras().models.load_model(job.save).output_shape == (None, 8, 8, outputs)
 
 
 @pytest.mark.train
@@ -208,7 +231,10 @@ def test_a_user_model_of_another_shape_is_refused(job: TrainingOptions, write_mo
     model = write_module(
         "def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n"
     )
-    with pytest.raises(ConfigError, match=r"ownmodule:build cannot be trained on 'train', whose images are uint8"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ownmodule:build cannot be trained on 'train', whose images are image uint8 .batch, 8, 8, 3. and",
+    ):
         train_model(FakeClient([TRAIN]), replace(job, model=model), print)
 
 

@@ -91,9 +91,9 @@ def test_a_loop_raises_when_another_call_has_moved_the_stream() -> None:
 
 def test_the_repr_of_fit_data_shows_stream_steps_shapes_and_inputs() -> None:
     stream = FakeStream(make_spec(ANGLE, KIND, bad_policy="mask"))
-    told = "2 steps an epoch, 4 images of 8x8x3; x: images, angle; y: kind (3 classes); with weights"
+    told = "2 steps an epoch, 4 samples each; x: images 8x8x3, angle (float); y: kind (3 classes); with weights"
     assert repr(fit_data(stream, inputs="angle", steps=2)) == f"<fit_data of 'train': {told}>"
-    assert repr(fit_data(FakeStream(make_spec()))).endswith("3 steps an epoch, 4 images of 8x8x3; x: images>")
+    assert repr(fit_data(FakeStream(make_spec()))).endswith("3 steps an epoch, 4 samples each; x: image 8x8x3>")
 
 
 def test_labels_and_names_stand_beside_the_rows_of_a_prediction() -> None:

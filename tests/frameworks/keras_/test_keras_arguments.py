@@ -11,6 +11,7 @@ from support.keras_recorder import Recorder, ids_of, steps
 from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd.client import Client, Stream
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.keras.arguments import ARGUMENTS
@@ -33,6 +34,66 @@ def make_validation(**changes: Any) -> FakeStream:
 def test_there_is_a_rule_for_every_parameter_of_kerass_own_methods(method: Any) -> None:
     keras = load_keras()
     assert set(inspect.signature(getattr(keras.Model, method)).parameters) - {"self"} == set(ARGUMENTS[method])
+
+
+SEVERAL = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1), "mask": ImageSpec(8, 8, 1, mode="index")}
+
+
+def build_network(*names: str, outputs: int = 1) -> Any:
+    """A compiled model with an input for each name, or one without a name."""
+    layers = load_keras().layers
+    inputs = {name: load_keras().Input((8, 8, 3 if name == "photo" else 1), name=name) for name in names or ("photo",)}
+    features = layers.Concatenate()([layers.Flatten()(each) for each in (*inputs.values(), *inputs.values())])
+    found = {f"kind{number}": layers.Dense(3)(features) for number in range(outputs)}
+    given = inputs if names else inputs["photo"]
+    model = load_keras().Model(given, found if outputs > 1 else found["kind0"])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_a_dict_for_a_model_of_one_input_is_refused_with_both_ways_out(method: str) -> None:
+    data = fit_data(FakeStream(make_spec(KIND, images=SEVERAL)), targets="kind", one_hot=True)
+    with pytest.raises(ConfigError, match=r"takes one array.*gives a dict of 2, photo, depth: choose one, as in  fit_"):
+        getattr(build_network(), method)(data, verbose=0)
+
+
+def test_inputs_that_the_stream_does_not_give_are_named() -> None:
+    stream = FakeStream(make_spec(KIND, images=SEVERAL))
+    for names, chosen in ((("photo", "range"), None), (("photo", "depth"), ["photo"])):
+        data = fit_data(stream, inputs=chosen, targets="kind", one_hot=True)
+        with pytest.raises(
+            ConfigError, match=rf"the model has the inputs {', '.join(names)}, and stream 'train' gives"
+        ):
+            build_network(*names).fit(data, verbose=0)
+
+
+def test_two_targets_for_one_output_are_refused_before_the_first_batch_also_in_validation() -> None:
+    stream = FakeStream(make_spec(KIND, ANGLE))
+    both = r"the model has one output, and stream 'train' gives a dict of 2 targets, kind, angle: choose one"
+    with pytest.raises(ConfigError, match=both):
+        build_network().fit(fit_data(stream), verbose=0)
+    with pytest.raises(ConfigError, match=rf"validation_data=.*{both}"):
+        build_network().fit(
+            fit_data(stream, targets="kind", one_hot=True),
+            validation_data=fit_data(FakeStream(make_spec(KIND, ANGLE))),
+            verbose=0,
+        )
+    assert stream.taken == []
+
+
+def test_a_model_that_computes_its_own_loss_is_given_anything() -> None:
+    keras = load_keras()
+
+    class Own(keras.Model):  # type: ignore[misc, name-defined]  # Keras has no types
+        def compute_loss(self, *given: Any, **_: Any) -> Any:
+            return keras.ops.mean(given[2]) + 0.0 * keras.ops.mean(keras.ops.cast(given[1]["kind"], "float32"))
+
+    stream, inputs = FakeStream(make_spec(KIND, ANGLE)), keras.Input((8, 8, 3))
+    model = Own(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(inputs)))
+    model.compile("sgd", "mse")
+    model.fit(fit_data(stream), verbose=0)
+    assert len(stream.taken) == 3
 
 
 REFUSED = [

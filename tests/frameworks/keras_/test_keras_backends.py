@@ -13,6 +13,7 @@ from loader_process import python_of
 from support.leased_arrays import Lender
 from support.stream_fake import ANGLE, FakeStream, make_spec
 
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras
 
@@ -22,6 +23,7 @@ ROOT = HERE.parents[2]
 FIT_DATA = (
     "test_frameworks_keras_fit_data.py",
     "test_frameworks_keras_calls.py",
+    "test_frameworks_keras_images.py",
     "test_keras_adapter.py",
     "test_keras_arguments.py",
 )
@@ -88,6 +90,16 @@ def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
     np.testing.assert_array_equal(copied, third)
     assert lender.held == 2
     np.testing.assert_array_equal(view[0], 1)
+
+
+def test_all_images_of_a_batch_are_lent_together() -> None:
+    from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - as above
+
+    collected: list[None] = []
+    sparing = LeaseSparingConverter(lambda array: array, np.copy, lambda: collected.append(None))
+    batch = next(next(FakeStream(make_spec(images={"a": ImageSpec(8, 8, 3), "b": ImageSpec(4, 4, 1)})).epochs()))
+    assert all(sparing(array) is array for array in batch.arrays.values())
+    assert collected == []
 
 
 def test_labels_are_copied_since_their_owner_may_write_them() -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.keras_recorder import ids_of
 from support.stream_fake import ANGLE, FakeClient, FakeStream, make_spec
 
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError, ConnectError, LossError
 from streamd.frameworks import keras as ours
 from streamd.frameworks.keras import fit_data, load_keras
@@ -64,8 +65,21 @@ def test_the_batch_whose_label_spoils_the_loss_is_shown_and_ends_the_training(tm
 def test_a_diverged_loss_is_blamed_on_the_weights(tmp_path: Path) -> None:
     made = model()
     made.optimizer.learning_rate = 1e30
-    with pytest.raises(LossError, match="all its labels are finite, so the weights have overflowed"):
+    with pytest.raises(LossError, match="all its labels and pixels are finite, so the weights have overflowed"):
         fit(made, FakeClient([SPEC]), tmp_path, epochs=2)
+
+
+def test_the_image_whose_pixels_spoil_the_loss_is_named(tmp_path: Path) -> None:
+    images = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1, mode="raw", dtype="float32")}
+    spec = make_spec(ANGLE, images=images)
+    odd = ids_of(FakeStream(spec), (0, 1))[0]
+    keras = load_keras()
+    inputs = {name: keras.Input(image.shape, dtype=image.dtype, name=name) for name, image in images.items()}
+    vectors = [keras.layers.Flatten()(keras.layers.Rescaling(0.001)(each)) for each in inputs.values()]
+    made = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(vectors)))
+    made.compile("sgd", "mse")
+    with pytest.raises(LossError, match=rf"image 'depth' has pixels that are NaN or .* 1 of 4 samples.*fix #{odd} tr"):
+        fit(made, FakeClient([spec], spoiled_pixels=[odd]), tmp_path)
 
 
 def test_the_spoiled_step_of_one_execution_is_shown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from support.torch_fake import DIARY, make
 
-from streamd.core.spec import LabelSpec
+from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.torch import loader
 
@@ -52,7 +52,7 @@ def test_an_argument_that_is_not_a_stream_is_refused_with_what_to_write() -> Non
     with pytest.raises(ConfigError, match=r"not the name 'val': write  loader\(client.subscribe\('val'\)\)"):
         loader(name)
     number: Any = 3
-    with pytest.raises(ConfigError, match=r"targets must be a label's name.*, not 3"):
+    with pytest.raises(ConfigError, match=r"targets must be the name of a label or an image.*, not 3"):
         loader(FakeStream(make_spec(KIND)), targets=number)
 
 
@@ -117,6 +117,54 @@ def test_labels_are_an_empty_dict_where_there_is_nothing_to_learn(labels: tuple[
     images, targets = next(iter(loader(FakeStream(make_spec(*labels)))))
     assert (images.shape, targets) == ((4, 3, 8, 8), {})
     assert next(iter(loader(FakeStream(make_spec(ANGLE, KIND)), targets=None)))[1] == {}
+
+
+SEVERAL = {
+    "photo": ImageSpec(8, 6, 3),
+    "tiles": ImageSpec(4, 5, 4, mode="raw", dtype="uint16"),
+    "pair": ImageSpec(8, 6, 3, views=2),
+    "mask": ImageSpec(8, 6, 1, mode="index"),
+}
+
+
+def test_several_images_come_by_name_with_their_channels_first_and_masks_are_classes() -> None:
+    images, labels = next(iter(loader(FakeStream(make_spec(KIND, images=SEVERAL)))))
+    assert {name: (each.shape, each.dtype.name) for name, each in images.items()} == {
+        "photo": ((4, 3, 8, 6), "uint8"),
+        "tiles": ((4, 4, 4, 5), "uint16"),
+        "pair": ((4, 2, 3, 8, 6), "uint8"),
+    }
+    assert (labels["mask"].shape, labels["mask"].dtype.name) == ((4, 8, 6), "int64")
+    assert labels["kind"].shape == (4,)
+
+
+def test_named_images_are_the_inputs_and_targets_exactly() -> None:
+    data = loader(FakeStream(make_spec(KIND, images=SEVERAL)), inputs=["photo", "mask"], targets=["tiles"])
+    images, tiles = next(iter(data))
+    assert {name: (each.shape, each.dtype.name) for name, each in images.items()} == {
+        "photo": ((4, 3, 8, 6), "uint8"),
+        "mask": ((4, 8, 6), "uint8"),
+    }
+    assert tiles.shape == (4, 4, 4, 5)
+    images, _ = next(iter(loader(FakeStream(make_spec(images=SEVERAL)), channels_first=False, inputs="pair")))
+    assert images.shape == (4, 2, 8, 6, 3)
+
+
+def test_an_autoencoder_learns_its_own_input() -> None:
+    stream = FakeStream(make_spec(KIND))
+    images, targets = next(iter(loader(stream, targets=["image"])))
+    assert images.shape == targets.shape == (4, 3, 8, 8)
+    assert (samples(images), samples(targets)) == (stream.ids(0, 0).tolist(),) * 2
+
+
+def test_masked_rows_are_left_out_of_every_image() -> None:
+    spec = make_spec(KIND, images=SEVERAL, bad_policy="mask")
+    first = FakeStream(spec).ids(0, 0).tolist()
+    images, labels = next(iter(loader(FakeStream(spec, weightless=frozenset(first[1:2])))))
+    kept = [first[0], *first[2:]]
+    assert [each.flat[:: each[0].size].tolist() for each in (*images.values(), labels["mask"])] == [kept] * 4
+    _, labels, weights = next(iter(loader(FakeStream(spec), weights=True)))
+    assert (len(labels["mask"]), weights.shape) == (4, (4,))
 
 
 @pytest.mark.parametrize("policy", ["mask", "substitute"])

@@ -18,20 +18,27 @@ from streamd.frameworks.torch import normalization
 LAYER = "streamd.frameworks.torch.layer"
 
 
+class Tensor(np.ndarray[Any, Any]):
+    """As far as the module uses tensors."""
+
+    def to(self, dtype: Any) -> Any:
+        return self.astype(dtype)
+
+
 class Module:
     """As far as torch.nn.Module is used."""
 
     def __init__(self) -> None:
         self.buffers: list[str] = []
 
-    def register_buffer(self, name: str, value: Any) -> None:
-        self.buffers.append(name)
-        setattr(self, name, value)
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        self.buffers += [name] if persistent else []
+        setattr(self, name, value.view(Tensor))
 
 
 @pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32, uint16="uint16")
+    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32)
     monkeypatch.setitem(sys.modules, "torch", torch)
     yield
     sys.modules.pop(LAYER, None)  # it was made with the stand-in
@@ -40,7 +47,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(("normalize", "black", "white"), FORMS, ids=str)
 def test_the_module_normalizes_as_the_stream_says(normalize: Any, black: list[float], white: list[float]) -> None:
     module = normalization(make_spec(normalize=normalize))
-    pixels = np.zeros((2, 3, 4, 5), np.uint8)
+    pixels = np.zeros((2, 3, 4, 5), np.uint8).view(Tensor)
     pixels[1] = 255
     normalized = module.forward(pixels)
     assert (normalized.shape, normalized.dtype.name) == ((2, 3, 4, 5), "float32")

@@ -16,6 +16,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from torch.utils.data import DataLoader
 
 import streamd
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.torch import loader, normalization
 
@@ -50,6 +51,45 @@ def check_shape() -> None:
     assert (weights.dtype, weights.tolist()) == (torch.float32, [1, 0, 0, 1])
     assert (kinds.dtype, kinds.shape) == (torch.int64, (4,))
     assert next(iter(loader(FakeStream(make_spec()))))[1] == {}
+
+
+def check_several_images() -> None:
+    """Every dtype and shape, with and without a masked row; class numbers are ready for cross_entropy."""
+    images = {
+        "photo": ImageSpec(8, 6, 3, normalize="unit"),
+        "tiles": ImageSpec(4, 5, 4, mode="raw", dtype="uint16", normalize="unit"),
+        "depth": ImageSpec(4, 5, 1, mode="raw", dtype="float32"),
+        "pair": ImageSpec(8, 6, 3, views=2),
+        "mask": ImageSpec(8, 6, 1, mode="index", dtype="uint16"),
+    }
+    spec = make_spec(images=images, bad_policy="mask")
+    for left_out in (0, 1):
+        stream = FakeStream(spec, weightless=frozenset(FakeStream(spec).ids(0, 0)[:left_out].tolist()))
+        given, mask = next(iter(loader(stream)))
+        assert {name: (tuple(each.shape[1:]), each.dtype, len(each)) for name, each in given.items()} == {
+            "photo": ((3, 8, 6), torch.uint8, 4 - left_out),
+            "tiles": ((4, 4, 5), torch.uint16, 4 - left_out),
+            "depth": ((1, 4, 5), torch.float32, 4 - left_out),
+            "pair": ((2, 3, 8, 6), torch.uint8, 4 - left_out),
+        }
+        scores = torch.nn.Conv2d(3, 16, 1)(normalization(spec, "photo")(given["photo"]))
+        assert torch.nn.functional.cross_entropy(scores, mask).isfinite()
+        assert normalization(spec, "pair")(given["pair"]).shape == given["pair"].shape
+
+
+def check_half_precision() -> None:
+    """A model of 16 bits gets finite numbers of its own type; the buffers are moved and never cast."""
+    spec = make_spec(images={"tiles": ImageSpec(2, 2, 1, mode="raw", dtype="uint16", normalize="unit")})
+    layer = torch.nn.Sequential(normalization(spec)).half()
+    normalized = layer(torch.full((1, 1, 2, 2), 65535, dtype=torch.int32).to(torch.uint16))
+    assert (normalized.dtype, normalized.max().item()) == (torch.float16, 1.0)
+    assert {name: each.dtype for name, each in layer.state_dict().items()} == {
+        "0.mean": torch.float32,
+        "0.std": torch.float32,
+    }
+    moved = layer.to("meta")
+    assert moved[0].mean.device.type == "meta"
+    assert moved.to_empty(device="cpu")[0].mean.device.type == "cpu"
 
 
 def reason(call: Callable[[], object]) -> str:
@@ -108,6 +148,8 @@ def check_validation(endpoint: str) -> None:
 if __name__ == "__main__":
     check_memory()
     check_shape()
+    check_several_images()
+    check_half_precision()
     check_refusals()
     check_training(sys.argv[1])
     check_validation(sys.argv[1])

@@ -1,0 +1,47 @@
+"""The weights of class numbers in images; tests/frameworks/test_frameworks_model_inputs.py has those of labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.stream_fake import ANGLE, make_spec
+
+from streamd.core.spec import ImageSpec
+from streamd.errors import ConfigError
+from streamd.frameworks.class_weights import build_class_weights, check_keras_class_numbers
+
+SPEC = make_spec(
+    ANGLE,
+    images={
+        "photo": ImageSpec(8, 8, 3),
+        "mask": ImageSpec(8, 8, 1, mode="index"),
+        "parts": ImageSpec(8, 8, 1, mode="index", dtype="uint16"),
+    },
+)
+
+
+def test_each_number_of_the_dtype_has_a_weight() -> None:
+    weights = build_class_weights(SPEC, ("parts",), {65535: 0.0, 300: 2.5})
+    assert weights.lookup_weights(np.array([[0, 300], [65535, 1]], np.uint16)).tolist() == [[1, 2.5], [0, 1]]
+    check_keras_class_numbers(SPEC, weights)
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "said"),
+    [
+        ("mask", {256: 1.0}, "the classes of image 'mask' are the numbers 0 to 255, not 256"),
+        ("mask", {-1: 1.0}, "not -1"),
+        ("mask", {"road": 1.0}, "not 'road'"),
+        ("mask", {True: 1.0}, "not True"),
+        ("mask", {3: -1.0}, "the weight of class 3 must be a finite number, 0 or more"),
+        ("mask", "balanced", "class_weight='balanced' needs the counts of classes, .* pixels of 'mask'"),
+        ("mask", "balance", "class_weight is {class: weight}, or \"balanced\", not 'balance'"),
+        ("photo", {3: 1.0}, "needs exactly one target that is a category, .* or an image of mode index"),
+        ("angle", {3: 1.0}, "needs exactly one target that is a category"),
+    ],
+)
+def test_weights_that_match_no_class_are_refused(target: str, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_class_weights(SPEC, (target,), given)
