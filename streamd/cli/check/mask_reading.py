@@ -53,6 +53,7 @@ def count_array_class_pixels(result: GroupResult, sample_id: int, reader: Stream
 
 
 def _add_class_numbers(result: GroupResult, name: str, numbers: npt.NDArray[Any]) -> None:
-    found, counts = np.unique(numbers, return_counts=True)
-    pixels = ClassPixels(1, dict(zip(found.astype(np.int64).tolist(), counts.tolist(), strict=True)))
+    counts = np.bincount(numbers.ravel())  # no number is above 65,535, or the sample would be bad
+    found = np.flatnonzero(counts)
+    pixels = ClassPixels(1, dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     result.class_pixels[name] = result.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)

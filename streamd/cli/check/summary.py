@@ -28,7 +28,6 @@ from streamd.cli.check.findings import (
     UnreadableFile,
     WeightSummary,
 )
-from streamd.cli.check.labels import LabelFinding
 from streamd.cli.check.masks import build_mask_findings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, OddBoxes
 from streamd.cli.check.totals import StreamTotals
@@ -97,18 +96,6 @@ def _format_identical_streams(names: Sequence[str]) -> str:
     )
 
 
-def _build_label_findings(totals: StreamTotals) -> dict[str, LabelFinding]:
-    stream = totals.stream
-    return {
-        name: labels.build_box_finding(
-            each, stream.manifest.ragged_column(name), totals.odd_boxes.get(name, OddBoxes()), stream.format_file_name
-        )
-        if each.is_ragged
-        else labels.build_label_finding(each, stream.manifest.label_column(name))
-        for name, each in stream.spec.labels.items()
-    }
-
-
 def _build_stream_finding(
     totals: StreamTotals, config: Config, processes: int, groups: DuplicateGroups
 ) -> StreamFinding:
@@ -123,7 +110,7 @@ def _build_stream_finding(
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
-        labels=_build_label_findings(totals),
+        labels={name: _build_label_finding(each, totals) for name, each in spec.labels.items()},
         pictures=_summarize_images(totals, config.streams[spec.name].source.kind),
         unreadable=_list_unreadable(totals),
         duplicates=[
@@ -147,6 +134,14 @@ def _build_stream_finding(
             spec.images, spec.samples, totals.class_pixels, totals.odd_sizes, stream.format_file_name
         ),
     )
+
+
+def _build_label_finding(label: LabelSpec, totals: StreamTotals) -> labels.LabelFinding:
+    manifest, name = totals.stream.manifest, label.name
+    if not label.is_ragged:
+        return labels.build_label_finding(label, manifest.label_column(name))
+    odd = totals.odd_boxes.get(name, OddBoxes())
+    return labels.build_box_finding(label, manifest.ragged_column(name), odd, totals.stream.format_file_name)
 
 
 def _list_unexpected_identities(totals: StreamTotals, config: Config) -> list[str]:

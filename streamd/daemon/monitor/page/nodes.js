@@ -10,14 +10,17 @@ import { count, rate, visible } from "./words.js";
 /** @type {Column<Node>[]} */
 const COLUMNS = [
   { head: "Node", fields: [["name", (n) => visible(n.name)]] },
-  { head: "State", fields: [["figure", stateOf], ["wrong", lackOf]] },
+  {
+    head: "State",
+    fields: [["figure", (n) => (isWell(n) ? n.state : "")], ["wrong", (n) => (isWell(n) ? "" : `⚠ ${n.state}`)]],
+  },
   { head: "Delivered, samples/s", fields: [["figure", (n) => rate(n.samples_per_s)]] },
   { head: "Workers", fields: [["figure", (n) => count(n.workers)]] },
   { head: "Tasks", fields: [["figure", (n) => count(n.tasks)]] },
   { head: "Waits for", fields: [["small", (n) => visible(n.waits_for)]] },
 ];
 
-/** Without a cluster there is nothing to show. @param {Node[]} nodes */
+/** @param {Node[]} nodes */
 export function showNodes(nodes) {
   const table = byId("nodes-table");
   show(byId("nodes"), nodes.length > 0);
@@ -25,14 +28,6 @@ export function showNodes(nodes) {
   sync(table.tBodies[0], nodes, ({ name }) => name, (node) => tableRow(COLUMNS, node));
 }
 
-function isWell(state) {
-  return state === "serving" || state === "starting";
-}
-
-function stateOf({ state }) {
-  return isWell(state) ? visible(state) : "";
-}
-
-function lackOf({ state }) {
-  return isWell(state) ? "" : `⚠ ${visible(state)}`;
+function isWell({ state }) {
+  return ["serving", "starting"].includes(state);
 }
