@@ -224,7 +224,7 @@ def test_all_files_of_the_page_are_served_and_small() -> None:
     for name, text in files.items():
         said = answer(None, f"/page/{name}")
         assert (said.status, said.body) == (200, text.decode())
-    assert sum(map(len, files.values())) < 110_000
+    assert sum(map(len, files.values())) < 100_000
 
 
 @pytest.mark.parametrize("path", SAMPLES)
