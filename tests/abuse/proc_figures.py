@@ -12,7 +12,7 @@ from streamd.limits import KIB
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK_BYTES: Final = 512
-_TIMES: Final = slice(11, 13)  # utime and stime in /proc/PID/stat, behind the name
+_TIMES: Final = slice(11, 15)  # in /proc/PID/stat, behind the name: its own, and that of children it has waited for
 
 
 def read_rss_bytes(pid: int, kind: str) -> int:
@@ -43,7 +43,7 @@ def _list_open_and_mapped(pid: int) -> list[Path]:
 
 
 def count_cpu_s(pid: int) -> float:
-    """Returns the processor time of a process, 0 if there is none."""
+    """Returns the processor time of a process and of its children that have ended, 0 if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
