@@ -161,6 +161,7 @@ KNOCKS: Final = 8  # connections accepted at a time: so many may libzmq accept b
 SPARE_DESCRIPTORS: Final = 4 * (KNOCKS + 1)  # for clients that only send requests, or are connecting: two groups, twice
 DOOR_BACKLOG: Final = 128  # clients that wait at the public path; more of them wait in their own connect
 DOOR_WAITING: Final = 64  # ... and those that were let in, while the gate of their user starts
+DOOR_REFUSAL_S: Final = 0.2  # a user who gets no gate is sent away for so long before the daemon is asked again
 REFERRAL_BYTES: Final = 256  # of the line that the door sends; a path has at most 107
 MAX_GATES: Final = 16  # users with a gate at a time; more than a host has people who train
 GATE_DESCRIPTORS: Final = 4  # in the daemon, for each gate: its two links, its last words, its process

@@ -16,7 +16,7 @@ from typing import Final
 from streamd.ipc.fd_passing import accept_connection, read_peer
 from streamd.ipc.record_link import USER, LinkCallbacks, RecordKind, RecordLink
 from streamd.ipc.referral import encode_referral
-from streamd.limits import DOOR_WAITING
+from streamd.limits import DOOR_REFUSAL_S, DOOR_WAITING
 
 _ROOT: Final = 0
 
@@ -29,6 +29,8 @@ class Door:
         self._link: RecordLink | None = None
         self._paths: dict[int, bytes] = {}  # of users whose clients can be referred at once
         self._waiting: deque[tuple[int, socket.socket]] = deque()  # with their users, the oldest first
+        self._asked: set[int] = set()  # users whose gate the daemon was asked for, and has not answered
+        self._sent_away_until_s: dict[int, float] = {}  # users without a gate, by the loop's clock
         self._ended = asyncio.Event()
 
     async def run(self, end: socket.socket) -> None:
@@ -52,6 +54,9 @@ class Door:
             self._paths[user] = path
         else:
             self._paths.pop(user, None)
+            if user in self._asked:  # else a gate has ended, and may be started again at once
+                self._remember_refusal(user)
+        self._asked.discard(user)
         waiting, self._waiting = self._waiting, deque()
         for each, client in waiting:
             if each == user:
@@ -67,11 +72,26 @@ class Door:
         user = read_peer(client)[1]
         if path := self._paths.get(user):
             _answer_client(client, path)
+        elif self._sent_away_until_s.get(user, 0.0) > asyncio.get_running_loop().time():
+            _answer_client(client, b"")
         elif self._link is not None:
-            self._link.send_record(RecordKind.WANTED, USER.pack(user))
+            self._ask_for_gate(self._link, user)
             self._waiting.append((user, client))
             if len(self._waiting) > DOOR_WAITING:
                 self._send_away_one()
+
+    def _ask_for_gate(self, link: RecordLink, user: int) -> None:
+        # The daemon is asked once, however many clients of the user come meanwhile: they may come by the thousand.
+        if user not in self._asked:
+            self._asked.add(user)
+            link.send_record(RecordKind.WANTED, USER.pack(user))
+
+    def _remember_refusal(self, user: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._sent_away_until_s = {
+            other: until_s for other, until_s in self._sent_away_until_s.items() if until_s > now_s
+        }
+        self._sent_away_until_s[user] = now_s + DOOR_REFUSAL_S
 
     def _send_away_one(self) -> None:
         """Sends away the oldest client of the user that has the most waiting ones."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.other_users import DAEMON_USER, MEMBER, connect_as_member
 
+from streamd.gate import door
 from streamd.gate.door import Door
 from streamd.ipc.fd_passing import read_peer
 from streamd.ipc.record_link import USER, LinkCallbacks, RecordKind, RecordLink
@@ -84,14 +85,14 @@ async def opened(place: Path, own_user: int = DAEMON_USER) -> AsyncIterator[Daem
         knocks.bind(str(place))
         place.chmod(0o666)
         knocks.listen(256)
-        door = asyncio.ensure_future(Door(knocks).run(theirs))
+        running = asyncio.ensure_future(Door(knocks).run(theirs))
         try:
             await daemon.start(ours, own_user)
             yield daemon
         finally:
             daemon.close()
             async with asyncio.timeout(LIMIT_S):
-                await door
+                await running
             asyncio.get_running_loop().remove_reader(knocks)
 
 
@@ -111,7 +112,8 @@ async def test_a_client_waits_until_its_users_gate_is_ready(place: Path) -> None
         assert daemon.wanted == [MEMBER], "the second client is referred at once"
 
 
-async def test_a_client_of_a_user_without_a_gate_is_sent_away(place: Path) -> None:
+async def test_a_client_of_a_user_without_a_gate_is_sent_away(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "DOOR_REFUSAL_S", 0.0)
     async with opened(place) as daemon:
         for count in (1, 2):
             client = asyncio.ensure_future(daemon.knock())
@@ -119,6 +121,19 @@ async def test_a_client_of_a_user_without_a_gate_is_sent_away(place: Path) -> No
             daemon.refer(MEMBER + 1, b"/others/s")
             daemon.refer(MEMBER, b"")
             assert await client == b""
+
+
+async def test_many_clients_of_a_user_without_a_gate_cost_the_daemon_one_question(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "DOOR_REFUSAL_S", 3600.0)
+    async with opened(place) as daemon:
+        clients = [asyncio.ensure_future(daemon.knock()) for _ in range(9)]
+        await daemon.wait_for_wanted(1)
+        daemon.refer(MEMBER, b"")
+        assert await asyncio.gather(*clients) == [b""] * 9
+        assert [await daemon.knock() for _ in range(9)] == [b""] * 9
+        assert daemon.wanted == [MEMBER]
 
 
 async def test_a_gate_that_has_ended_is_asked_for_again(place: Path) -> None:
