@@ -98,6 +98,22 @@ need_chromium() {
         fail "Chromium was not installed; apt-get says why above. Any that is called one of these will do: $CHROMIUMS"
 }
 
+need_pictures() { # of other makers: nothing is installed, the pictures are taken out of two of Debian's packages
+    local folder
+    [[ -d .venv/pictures ]] && return
+    type apt-get dpkg-deb &>/dev/null || fail "there are no apt-get and dpkg-deb, which bring the pictures of other makers"
+    say "unpacking the pictures of golang-golang-x-image-dev and golang-1.19-src into .venv/pictures"
+    folder=$(mktemp -d)
+    (cd "$folder" && apt_get env download -o APT::Sandbox::User=root golang-golang-x-image-dev golang-1.19-src &&
+        for package in *.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
+        mkdir pictures pictures/go && mv usr/share/gocode/src/golang.org/x/image pictures/x-image &&
+        mv usr/share/go-1.19/src/image pictures/go/) && mv "$folder/pictures" .venv/ || {
+        rm -r "$folder"
+        fail "the pictures were not unpacked; apt-get says why above. Both packages are those of Debian 12"
+    }
+    rm -r "$folder"
+}
+
 # Debian's packages would start a server, now and at each boot: their programs are taken, and nothing is installed.
 unpack_programs() { # the package, the folder in it, the programs
     local package=$1 within=$2 folder

@@ -66,6 +66,9 @@ RETURN_MAX_S: Final = 5.0  # ... this. Mounts are noticed at once, files that we
 GATHERED_BYTES: Final = 32 * MIB  # of stored rows that are resized at a time: 32 photos of 640x480 take 28 MiB
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest files would fill a worker's memory
 CHUNKS_KEPT_BYTES: Final = 128 * MIB  # decompressed chunks of all stores in a worker; orders are chosen to fit into it
+MASKS_COUNTED: Final = (
+    1000  # of each image, by check: they are decoded twice, and shares of pixels are known to a percent
+)
 UNPACKING_ROWS: Final = 1 << 16  # rows planned to count how often chunks are decompressed: it takes a tenth of a second
 MAX_CHUNK_BYTES: Final = 256 * MIB  # decompressed to read one row: a worker has memory for a few of them
 CACHE_UNPUBLISHED_BYTES: Final = 256 * MIB  # of one worker, not on the disk yet; further rows wait for another epoch

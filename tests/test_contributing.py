@@ -105,6 +105,7 @@ def test_the_example_is_written_as_the_house_writes(copy: Path, command: tuple[s
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_samples_of_archives_have_the_bytes_that_were_packed_and_the_classes_of_their_folders(
     copy: Path, tmp_path: Path
 ) -> None:

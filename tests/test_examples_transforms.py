@@ -69,6 +69,7 @@ def test_a_mirrored_frame_steers_the_other_way_and_half_of_them_are() -> None:
     assert angles == [-1.0 if fall else 1.0 for fall in falls]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("apart")
 def test_the_pipeline_of_albumentations_goes_by_sample_and_epoch() -> None:
     first, labels = transformed("photos")

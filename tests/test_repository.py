@@ -429,7 +429,8 @@ def test_the_parts_of_the_checks_have_budgets_that_two_cores_spend_in_under_45_m
     budgets = budgets_of("")
 
     assert {"lint", "format", "types", "imports", "tests", "long", "train", "bench", "demo", "faults"} <= budgets.keys()
-    assert sum(budgets.values()) < MAX_BUDGET_S
+    # The attacks in full are no part of --all.
+    assert sum(budgets.values()) - sum(budgets_of("ABUSE").values()) < MAX_BUDGET_S
 
 
 def test_the_quick_parts_have_budgets_of_150_s_in_all() -> None:

@@ -47,16 +47,21 @@ def decode_class_numbers_into_rows(
 
     See `decode_class_numbers`.
     """
-    if format_name in _CHANGING_FORMATS:
-        raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
-    check_format_support(format_name)
-    with raise_bad_image_for_pillow_errors(format_name):
-        picture = turn_upright(*_load_numbers(data, format_name))
+    picture = _load_upright(data, format_name)
     drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
     _check_numbers_fit(picture, rows[0])
     for row, geometry in zip(rows, drawn, strict=True):
         _fill_row(row, picture, geometry, image.fill)
     return drawn
+
+
+def read_class_numbers(data: bytes, format_name: str) -> Numbers:
+    """Returns the class numbers of a mask of a known format as they are stored, upright, (height, width).
+
+    Raises as `decode_class_numbers` does, but for numbers that are too large.
+    """
+    numbers: Numbers = np.asarray(_load_upright(data, format_name))
+    return numbers
 
 
 def place_class_numbers(numbers: Numbers, row: Numbers, geometry: Geometry, fill: int) -> None:
@@ -67,6 +72,15 @@ def place_class_numbers(numbers: Numbers, row: Numbers, geometry: Geometry, fill
     if not np.can_cast(numbers.dtype, row.dtype):
         _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
     _fill_row(row, Image.fromarray(numbers.astype(row.dtype)), geometry, fill)
+
+
+def _load_upright(data: bytes, format_name: str) -> Image.Image:
+    """Returns the file's first picture, upright. Raises BadImageError and ConfigError."""
+    if format_name in _CHANGING_FORMATS:
+        raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
+    check_format_support(format_name)
+    with raise_bad_image_for_pillow_errors(format_name):
+        return turn_upright(*_load_numbers(data, format_name))
 
 
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:

@@ -57,7 +57,7 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND
         return complete
     places = default_socket_paths()
     for place in places:
-        if _exists(place):
+        if _may_exist(place):
             return f"{_IPC}{place}"
     looked = ", ".join(map(str, places))
     fault = "this socket does not exist" if len(places) == 1 else "none of these sockets exists"
@@ -113,7 +113,7 @@ def _complete_endpoint(name: str) -> str:
     return f"{_IPC}{path}" if path.startswith("/") else name
 
 
-def _exists(path: Path) -> bool:
+def _may_exist(path: Path) -> bool:
     """Whether a path exists, or may exist in a folder that this user may not enter."""
     try:
         return path.exists()
@@ -129,7 +129,7 @@ def _find_socket_fault(path: Path) -> str:
         return f"this user may not enter {path.parent}; add the user to the folder's group, and log in again"
     except OSError:
         folder = path.parent
-        return f"there is no socket {path.name} in {folder}" if _exists(folder) else f"there is no folder {folder}"
+        return f"there is no socket {path.name} in {folder}" if _may_exist(folder) else f"there is no folder {folder}"
     return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'}, not a socket"
 
 

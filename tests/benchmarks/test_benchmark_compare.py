@@ -43,6 +43,7 @@ def test_rounds_are_added_to_what_the_same_code_found_on_the_same_terms(tmp_path
         compare.begun(results, FOUND.terms)
 
 
+@pytest.mark.long
 def test_the_page_is_the_one_that_its_figures_make(tmp_path: Path) -> None:
     assert compare.DEFAULT_PAGE.exists() == compare_results.DEFAULT_RESULTS.exists()
     if compare.DEFAULT_PAGE.exists():

@@ -111,6 +111,7 @@ def test_the_clock_runs_over_whole_batches_and_their_waits(monkeypatch: pytest.M
     }
 
 
+@pytest.mark.long
 def test_a_peer_verifies_and_then_waits_for_the_start(images: contest.Images, tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", images)
     np.save(tmp_path / "colours.npy", contest.mean_colours(images))

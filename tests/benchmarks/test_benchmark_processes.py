@@ -68,6 +68,7 @@ def test_a_cost_is_the_time_of_all_batches_shared_among_them() -> None:
     assert cost.total_ms == 3.5
 
 
+@pytest.mark.long
 def test_a_trainer_counts_the_batches_and_the_time_of_the_epochs_that_count(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16, "dog": 20})
     daemon = DaemonProcess(tmp_path, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
@@ -83,6 +84,7 @@ def test_a_trainer_counts_the_batches_and_the_time_of_the_epochs_that_count(tmp_
     assert 0 < drained.trainer_ns < 2 * took_ns
 
 
+@pytest.mark.long
 def test_a_trainer_that_fails_ends_the_benchmark_with_its_words(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"processes: the trainer ended with 1:\n(.|\n)*nonsense"):
         run_trainer(f"nonsense://{tmp_path}", 1, epochs=1)

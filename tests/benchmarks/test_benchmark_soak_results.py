@@ -220,6 +220,7 @@ def test_a_curve_is_cut_where_a_new_daemon_began_and_where_nothing_is_known() ->
     assert results.restarts(rows) == [3.0, 6.0]
 
 
+@pytest.mark.long
 def test_every_panel_of_the_picture_shows_a_curve(tmp_path: Path) -> None:
     rows = hour(every_s=60.0, life_s=1800.0)
     results.save(replace(GOOD, fits=tuple(fits(rows))), rows, tmp_path)

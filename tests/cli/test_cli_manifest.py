@@ -41,6 +41,7 @@ def test_a_list_goes_to_another_host_with_its_order(place: Path, monkeypatch: py
     assert imported.stdout == exported.stdout
 
 
+@pytest.mark.long
 def test_an_incomplete_copy_is_refused_by_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(place, "one", "export", monkeypatch)
     (place / "two" / "data" / "cat" / "0002.jpg").unlink()

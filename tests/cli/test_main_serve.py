@@ -35,6 +35,7 @@ def test_help_shows_the_options_and_loads_nothing_heavy(command: str, options: t
     assert loaded & HEAVY == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "library"), [("serve", "ruamel.yaml"), ("check", "rich.console")])
 def test_a_missing_library_names_the_extra(command: str, library: str) -> None:
     package = library.removesuffix(".console")

@@ -82,6 +82,7 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
         assert client.streams()["train"].samples == 32
 
 
+@pytest.mark.long
 def test_a_mapping_may_hold_paths_and_numpy_numbers_and_its_endpoints_are_ignored(lasting: LocalClient) -> None:
     assert repr(lasting) == f"<LocalClient {lasting.endpoint}, serves train>"
     assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
@@ -98,11 +99,12 @@ def test_two_local_daemons_are_separate_and_the_later_one_sees_new_files(
             assert [client.streams()["train"].samples for client in (one, other)] == [32, 36]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        pytest.param({"streams": {}}, "streams", marks=pytest.mark.long),
-        pytest.param({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'", marks=pytest.mark.long),
+        ({"streams": {}}, "streams"),
+        ({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'"),
         ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
     ],
 )

@@ -64,6 +64,7 @@ def test_a_signal_stops_the_daemon_cleanly_and_removes_its_sockets(
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
 
 
+@pytest.mark.long
 def test_workers_start_no_openblas_threads(
     start_daemon: Start, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_workers_start_no_openblas_threads(
         assert b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+@pytest.mark.long
 def test_a_second_daemon_is_refused_and_the_first_keeps_serving(start_daemon: Start, config: dict[str, object]) -> None:
     first = start_daemon(config)
     before = [path.stat() for path in sorted(first.state.iterdir())]

@@ -102,9 +102,10 @@ class LateData:
             (self.path / "cat").mkdir(parents=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("manager", "waits"),
-    [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
+    [(ServiceManager("/no/such/socket"), 2), (ServiceManager(), 0)],
 )
 async def test_a_service_waits_for_its_data_and_a_terminal_command_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int

@@ -128,6 +128,7 @@ async def test_without_a_knock_no_process_runs(folder: Path) -> None:
         assert rig.keeper.list_pids() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("releases", "weight"), [(True, 1.0), (False, QUESTION_WEIGHT)])
 async def test_a_frame_that_releases_no_batch_is_charged_beyond_its_time(
     folder: Path, releases: bool, weight: float, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +159,7 @@ async def test_frames_of_a_member_pass_its_gate_in_both_directions(folder: Path)
         assert await rig.knock() == path, "one gate a user"
 
 
+@pytest.mark.long
 async def test_a_client_that_is_gone_is_reported(folder: Path) -> None:
     async with kept(folder) as rig:
         async with dealing(await rig.knock_until_referred()) as dealer:
@@ -182,6 +184,7 @@ async def test_no_other_user_can_use_a_members_gate(folder: Path) -> None:
         assert len(path.parent.name) >= 20
 
 
+@pytest.mark.long
 async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path) -> None:
     async with kept(folder) as rig:
         first = await rig.knock_until_referred()
@@ -193,6 +196,7 @@ async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path)
         assert rig.keeper.list_pids()[0] == pids[0], "the door lives on"
 
 
+@pytest.mark.long
 async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,6 +214,7 @@ async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
     assert [vars(each)["fields"]["pause_s"] for each in ended[:3]] == [0.25, 0.5, 1.0]
 
 
+@pytest.mark.long
 async def test_the_door_is_started_again_after_its_end(folder: Path) -> None:
     async with kept(folder) as rig:
         path = await rig.knock_until_referred()
@@ -225,6 +230,7 @@ async def test_more_users_than_gates_are_sent_away(folder: Path, caplog: pytest.
     assert f"no gate for user {MEMBER}: 0 users have one, which is the limit" in caplog.text
 
 
+@pytest.mark.long
 async def test_closing_ends_the_door_and_every_gate(folder: Path) -> None:
     async with kept(folder) as rig:
         await rig.knock_until_referred()

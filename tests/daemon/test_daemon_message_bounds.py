@@ -47,8 +47,8 @@ WHOLE: Final = msgspec.structs.replace(
 )
 FURTHER: Final = msgspec.structs.replace(WISH, cursor=Cursor(3))  # a live session begins in epoch 3 beside this one
 SESSIONLESS: Final = (
-    WHOLE,
-    msgspec.structs.replace(WHOLE, live=True, cursor=Cursor()),
+    pytest.param(WHOLE, marks=pytest.mark.long),
+    pytest.param(msgspec.structs.replace(WHOLE, live=True, cursor=Cursor()), marks=pytest.mark.long),
     msgspec.structs.replace(WHOLE, uneven="pad", world=3, rank=2, cursor=Cursor()),
     AskNames("train", (0, 1)),
     AskStatus(),

@@ -29,6 +29,7 @@ def undisturbed(stage: Scene, *trainers: LoggedTrainer) -> bool:
     return {(each.judge(stage.truth).lives, each.steps[-1].connection) for each in trainers} == {(1, 0)}
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "9",
     "trainer stopped with SIGSTOP while batches lie ready, continued when the others have read an epoch",

@@ -15,6 +15,7 @@ from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_image_arrays import OF_IMAGE_ARRAYS
 from of_lmdb import OF_LMDB
+from of_masks import OF_MASKS
 from of_shards import OF_SHARDS
 from situations import arrange, run_apart, run_code, run_here, served
 
@@ -72,13 +73,28 @@ def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
 def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> None:
     unplaced = [
         each.did
-        for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_IMAGE_ARRAYS, *OF_LMDB, *OF_SHARDS, *OF_BOXES)
+        for each in (
+            *OF_CONFIGURATION,
+            *OF_DATA,
+            *OF_MASKS,
+            *OF_ARRAYS,
+            *OF_IMAGE_ARRAYS,
+            *OF_LMDB,
+            *OF_SHARDS,
+            *OF_BOXES,
+        )
         if not re.search(r"config\.yaml:\d+:", each.says)
     ]
     assert unplaced == [
         "named a configuration that is not there",
         "named the folder that the configuration is in",
         "named an image instead of the configuration",
+        "saved a mask in another size than its photo",
+        "did not let a mask follow its photo",
+        "saved a mask with more classes than its dtype holds",
+        "saved a mask in colours",
+        "expected other channels than an image has",
+        "packed a stream of views",
         "saved a class number that a mask does not hold",
         "left boxes without area and outside of their pictures in the data",
     ]

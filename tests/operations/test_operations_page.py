@@ -50,6 +50,7 @@ TEXT: Final = PAGE.read_text(encoding="utf-8")
 PROSE: Final = prose(TEXT)
 
 
+@pytest.mark.long
 def test_the_page_is_what_scripts_operations_would_write() -> None:
     assert sorted(places(TEXT)) == sorted(PARTS)
     assert with_parts(TEXT, PARTS) == TEXT

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import numpy as np
+import pytest
 from support.coroutine_tests import wait_for_condition
 from support.local_engine import pixels
 
@@ -57,6 +58,7 @@ async def test_a_node_fills_rows_one_behind_the_other_and_uses_their_memory_agai
         workers.close_stream(0)
 
 
+@pytest.mark.long
 async def test_the_death_of_a_process_gives_its_tasks_back_and_another_fills_a_suspect(stream: ServedStream) -> None:
     async with opened(stream) as workers:
         os.kill(workers._workers[0].pid, signal.SIGSTOP)

@@ -106,6 +106,7 @@ async def test_commands_to_a_dead_worker_are_lost_and_its_tasks_are_kept(
         assert list(worker.tasks) == [7]
 
 
+@pytest.mark.long
 async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, slots: SlotStore) -> None:
     async with started(stream) as (worker, reports):
         asyncio.get_running_loop().remove_reader(worker._link)
@@ -135,6 +136,7 @@ async def test_a_worker_that_does_not_read_is_ended() -> None:
         assert (await worker.wait_for_exit()).description == "killed because it was not reading its messages"
 
 
+@pytest.mark.long
 async def test_the_progress_of_a_dead_worker_is_known(stream: ServedStream, slots: SlotStore) -> None:
     async with started(stream) as (worker, reports):
         worker.send_task(one_row(stream, 7), slots)

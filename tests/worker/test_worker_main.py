@@ -87,6 +87,7 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     assert not filled[[2, 4, 5, 7]].any()
 
 
+@pytest.mark.long
 def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     hand.send(task(stream, 1, list(range(8)), list(range(8))))
@@ -146,6 +147,7 @@ def mapped(pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
 
 
+@pytest.mark.long
 def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     for slot in (1, 2, 3):
@@ -220,7 +222,8 @@ def test_a_worker_prints_nothing_of_a_damaged_file(hand: Hand, tmp_path: Path) -
     assert hand.end() == (0, "")
 
 
-@pytest.mark.parametrize("words", [b"\x63nonsense", pytest.param(b"\x02short", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("words", [b"\x63nonsense", b"\x02short"])
 def test_a_malformed_command_ends_a_worker_with_a_protocol_error(hand: Hand, words: bytes) -> None:
     hand.link.send(words)
     assert hand.link.recv(1) == b""

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from scene_pictures import draw_masked_batch
+
 import streamd
 from streamd.cli.demo.road import write_driving_set
 from streamd.cli.show.contact_sheet import draw_sheet
@@ -31,6 +33,7 @@ def main() -> None:
             sheet = draw_sheet(batch, dict(zip(batch.sample_ids.tolist(), names, strict=True)), len(batch))
     sheet.quantize(128).save(PICTURE, optimize=True)
     print(PICTURE)
+    print(draw_masked_batch())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from of_first_configuration import OF_FIRST_CONFIGURATION
 from of_hdf5 import OF_HDF5
 from of_image_arrays import OF_IMAGE_ARRAYS
 from of_lmdb import OF_LMDB
+from of_masks import OF_MASKS
 from of_running import OF_RUNNING
 from of_shards import OF_SHARDS
 from of_transforms import OF_TRANSFORMS
@@ -40,6 +41,7 @@ CHAPTERS: Final = (
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
     ("In boxes and points", OF_BOXES),
+    ("In masks, several images and views", OF_MASKS),
     ("In arrays", (*OF_ARRAYS, *OF_IMAGE_ARRAYS)),
     ("In HDF5 files", OF_HDF5),
     ("In LMDB files", OF_LMDB),

@@ -17,6 +17,7 @@ from streamd.cli.check.labels import (
     find_label_warnings,
     format_similar_classes,
 )
+from streamd.cli.check.masks import MaskFindings, find_mask_troubles, find_mask_warnings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
@@ -38,7 +39,7 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True)
 class ImageSummary:
-    """The numbers of files by format and size; `sizes` are the most frequent of `distinct_sizes`, width first.
+    """The numbers of files by format and size; `sizes` are the most frequent of `distinct_sizes`, height first.
 
     `transparent` is the number of files with an alpha channel or a transparent colour.
     """
@@ -165,6 +166,7 @@ class StreamFinding:
     order_id: str = ""
     pixel_id: str = ""
     unexpected: list[str] = field(default_factory=list)
+    masks: MaskFindings = field(default_factory=MaskFindings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,7 @@ def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     for label, finding in stream.labels.items():
         yield from (f"{name}: {trouble}" for trouble in find_box_troubles(label, finding))
+    yield from (f"{name}: {trouble}" for trouble in find_mask_troubles(stream.masks))
     if stream.bad_samples.stops is not None:
         yield (
             f"{name}: the daemon would stop this stream: "
@@ -298,6 +301,7 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     for label, finding in stream.labels.items():
         remarks = find_label_warnings(label, finding, is_shuffled=stream.shuffle != "none")
         yield from (f"{name}: {remark}" for remark in remarks)
+    yield from (f"{name}: {remark}" for remark in find_mask_warnings(stream.masks))
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"

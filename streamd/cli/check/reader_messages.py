@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -26,10 +27,11 @@ class StreamToRead:
 
 @dataclass(frozen=True, slots=True)
 class SampleGroup:
-    """Samples of one stream, to be read in this order."""
+    """Samples of one stream, to be read in this order. The class numbers of masks are counted for `counted` ids."""
 
     stream: int
     ids: list[int]
+    counted: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,66 @@ def _choose_first(one: int | None, other: int | None) -> int | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class SizeExample:
+    """A sample in which an image has another size than its leader; sizes are (height, width) in pixels."""
+
+    sample_id: int
+    size: tuple[int, int]
+    leader_size: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OddSizes:
+    """The pictures of an image that have another size than its leader: `scaled` of the same proportions, `skewed` not.
+
+    The examples are the first samples that have such.
+    """
+
+    scaled: int = 0
+    skewed: int = 0
+    scaled_example: SizeExample | None = None
+    skewed_example: SizeExample | None = None
+
+    def add_odd_sizes(self, other: OddSizes) -> OddSizes:
+        """Returns the sum of both."""
+        return OddSizes(
+            self.scaled + other.scaled,
+            self.skewed + other.skewed,
+            _choose_first_example(self.scaled_example, other.scaled_example),
+            _choose_first_example(self.skewed_example, other.skewed_example),
+        )
+
+
+def _choose_first_example(one: SizeExample | None, other: SizeExample | None) -> SizeExample | None:
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=lambda each: each.sample_id, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPixels:
+    """The number of pixels of each class number in `masks` masks, as their files hold them."""
+
+    masks: int = 0
+    pixels: dict[int, int] = field(default_factory=dict)
+
+    def add_class_pixels(self, other: ClassPixels) -> ClassPixels:
+        """Returns the sum of both."""
+        return ClassPixels(self.masks + other.masks, dict(Counter(self.pixels) + Counter(other.pixels)))
+
+
 @dataclass(slots=True)
 class GroupResult:
     """The result of reading a group. Times are in seconds.
 
-    sizes: the number of images by upright size, "widthxheight".
+    formats: the number of images by the format of their files; none for rows of arrays.
+    sizes: the number of images by upright size, "heightxwidth".
     digests: hexadecimal, of all samples without a fault, in the group's order.
     enlarged: the number of images with fewer pixels than the stream's size requires.
     transparent: the number of images with an alpha channel or a transparent colour.
     odd_boxes: by label, boxes and points that cannot be right.
+    odd_sizes: by image, pictures whose size is not that of the picture that they belong to.
+    class_pixels: by image, the class numbers of the masks that were counted.
     pixel_id: the identity of the pixels that the process makes of the stream's samples.
     unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
     """
@@ -97,4 +150,6 @@ class GroupResult:
     unpack_s: float = 0.0
     transparent: int = 0
     odd_boxes: dict[str, OddBoxes] = field(default_factory=dict)
+    odd_sizes: dict[str, OddSizes] = field(default_factory=dict)
+    class_pixels: dict[str, ClassPixels] = field(default_factory=dict)
     pixel_id: str = ""

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from io import BytesIO
 from itertools import compress
 from typing import BinaryIO, Final, cast
@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
+from streamd.cli.check.mask_reading import count_array_class_pixels, count_class_pixels, count_odd_sizes
 from streamd.cli.check.reader_messages import (
     FaultEffect,
     GroupResult,
@@ -37,7 +38,7 @@ from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.decoders import BadImageError, decode_sample
 from streamd.decode.exif import SIDEWAYS, parse_orientation
-from streamd.decode.geometry import Draw, Geometry, compute_covering_size
+from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
@@ -89,11 +90,12 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
     page.write_row_progress(0, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
-        _read_array_rows(seen, reader, page)
+        _read_array_rows(seen, reader, page, frozenset(group.counted))
         return seen
     blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
     rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
     drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
+    counted = frozenset(group.counted)
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
@@ -108,6 +110,9 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             if landed is not None:
                 digest = _compute_content_digest(b"".join(files))
                 _count_odd_boxes(seen, sample_id, landed, reader)
+                count_odd_sizes(seen, sample_id, _find_stored_sizes(files, landed, reader), reader.spec.images)
+                if sample_id in counted:
+                    count_class_pixels(seen, files, reader.spec.images)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
                 if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
@@ -116,7 +121,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     return seen
 
 
-def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPage) -> None:
+def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPage, counted: Container[int]) -> None:
     """Reads rows of arrays, which need no decoding, and adds them to `result`."""
     store, spec, ids = reader.store, reader.spec, np.array(result.ids, dtype=np.int64)
     assert store is not None  # noqa: S101 - the caller has asked
@@ -135,14 +140,16 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPa
         sample = {name: each[place] for name, each in rows.items()}
         digest = _compute_content_digest(b"".join(each.data for each in sample.values()))
         _count_odd_boxes(result, result.ids[place], landed[place], reader)
+        sizes = {name: geometry.source for name, geometry in landed[place].items()}
+        count_odd_sizes(result, result.ids[place], sizes, spec.images)
+        if result.ids[place] in counted:
+            count_array_class_pixels(result, result.ids[place], reader)
         page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
         if _transform_row_or_add_fault(result, result.ids[place], sample, landed[place], reader):
             result.digests.append(digest)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     if result.digests:
-        file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
-        kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # the file's type stands for a format
-        result.formats[kind] = result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
+        result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
 
 
 def _lookup_decompression_totals(store: object) -> tuple[int, float]:
@@ -185,6 +192,25 @@ def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometri
             if empty or outside:
                 odd = OddBoxes(empty, outside, sample_id if empty else None, sample_id if outside else None)
                 result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
+
+
+def _find_stored_sizes(
+    files: Sequence[bytes], landed: SampleGeometries, reader: StreamReader
+) -> dict[str, Size | None]:
+    """Returns the upright (height, width) of each image of a sample that has several; None where it is not known."""
+    images = reader.spec.images
+    if len(images) == 1:
+        return {}
+    # Images with views land in several ways.
+    return {
+        name: landed[name].source if name in landed else _parse_image_size(data)
+        for name, data in zip(images, files, strict=True)
+    }
+
+
+def _parse_image_size(blob: bytes) -> Size | None:
+    stored = _parse_image_header(blob)
+    return None if stored is None else (stored[1], stored[2])
 
 
 def _transform_row_or_add_fault(

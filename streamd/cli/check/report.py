@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -24,12 +25,14 @@ from streamd.cli.check.findings import (
     list_distinct_files,
 )
 from streamd.cli.check.labels import LabelFinding
+from streamd.cli.check.masks import MaskFinding
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
 from streamd.limits import DEFAULT_CREDIT
 
 _BAR_CHARS: Final = 30
+_LEAST_SHARE: Final = 0.0001  # of a mask's pixels that two decimals of a percent show
 _FEW_CLASSES: Final = 24  # up to so many classes are all shown; of more, the largest and the smallest _END_CLASSES
 _END_CLASSES: Final = 10
 _SHOWN_FILES: Final = 20  # of the unreadable files
@@ -99,6 +102,8 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
         )
     for label, finding in stream.labels.items():
         yield from _format_label_rows(label, finding, options)
+    for image, mask in stream.masks.classes.items():
+        yield from _format_mask_rows(image, mask, options)
     if stream.weights is not None:
         yield _format_named_line("weights", _format_weights(stream.weights, stream.samples))
     yield _format_named_line("shuffle", _format_shuffle(stream), "yellow" if stream.poorly_mixed else "")
@@ -147,19 +152,38 @@ def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions)
         )
 
 
-def _format_class_bars(classes: Mapping[str, int], options: ReportOptions) -> Iterator[ReportLine]:
+def _format_mask_rows(name: str, mask: MaskFinding, options: ReportOptions) -> Iterator[ReportLine]:
+    shares = "exact shares of the pixels of all" if mask.exact else "estimated shares of the pixels, from"
+    yield _format_named_line(
+        name, f"{format_count(mask.classes, 'class number')}; {shares} {format_count(mask.masks, 'mask')}"
+    )
+    yield from _format_class_bars(mask.shares, options, format_share)
+
+
+def format_share(share: float) -> str:
+    """Formats a part of the pixels in percent; what is there is never 0."""
+    return f"{share:.2%}" if share >= _LEAST_SHARE else f"below {_LEAST_SHARE:.2%}"
+
+
+def _format_number(number: float) -> str:
+    return f"{number:,}"
+
+
+def _format_class_bars(
+    classes: Mapping[str, float], options: ReportOptions, format_value: Callable[[float], str] = _format_number
+) -> Iterator[ReportLine]:
     shown = [(escape_unprintable(name), count) for name, count in classes.items()]
     left_out = 0
     if len(shown) > _FEW_CLASSES and not options.everything:
         shown.sort(key=lambda each: -each[1])
         left_out = len(shown) - 2 * _END_CLASSES
         shown = shown[:_END_CLASSES] + shown[-_END_CLASSES:]
-    wide, most = max(cell_len(name) for name, _ in shown), max(1, *classes.values())
+    wide, most = max(cell_len(name) for name, _ in shown), max(classes.values()) or 1
     for place, (name, count) in enumerate(shown):
         if left_out and place == _END_CLASSES:
             yield _format_named_line("", f"  ... {left_out} more (--all shows them) ...", "dim")
-        bar = options.bar_character * max(-(-count * _BAR_CHARS // most), 0)
-        yield _format_named_line("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
+        bar = options.bar_character * ceil(count * _BAR_CHARS / most)
+        yield _format_named_line("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {format_value(count):>8}")
 
 
 def _format_shuffle(stream: StreamFinding) -> str:

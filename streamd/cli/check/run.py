@@ -16,7 +16,7 @@ from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import ReaderPool
 from streamd.cli.check.start_obstacles import find_start_obstacles
 from streamd.cli.check.summary import build_findings
-from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
+from streamd.cli.check.totals import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
@@ -97,7 +97,10 @@ async def _read_all_samples(
 
     streams = [tally.stream for tally in all_totals]
     to_read = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
-    work = chain.from_iterable(split_into_sample_groups(number, tally.ids) for number, tally in enumerate(all_totals))
+    work = chain.from_iterable(
+        split_into_sample_groups(number, tally.ids, choose_counted_ids(tally.ids))
+        for number, tally in enumerate(all_totals)
+    )
     readers = ReaderPool(to_read, work, add_group_result)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
     await readers.read_all_groups(processes)

@@ -28,6 +28,7 @@ from streamd.cli.check.findings import (
     UnreadableFile,
     WeightSummary,
 )
+from streamd.cli.check.masks import build_mask_findings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, OddBoxes
 from streamd.cli.check.totals import StreamTotals
 from streamd.config.schema import Config
@@ -109,18 +110,8 @@ def _build_stream_finding(
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
-        labels={
-            name: labels.build_box_finding(
-                each,
-                stream.manifest.ragged_column(name),
-                totals.odd_boxes.get(name, OddBoxes()),
-                stream.format_file_name,
-            )
-            if each.is_ragged
-            else labels.build_label_finding(each, stream.manifest.label_column(name))
-            for name, each in spec.labels.items()
-        },
-        pictures=_summarize_images(totals),
+        labels={name: _build_label_finding(each, totals) for name, each in spec.labels.items()},
+        pictures=_summarize_images(totals, config.streams[spec.name].source.kind),
         unreadable=_list_unreadable(totals),
         duplicates=[
             [stream.format_file_name(sample_id) for sample_id in ids]
@@ -139,7 +130,18 @@ def _build_stream_finding(
         order_id=spec.order_id,
         pixel_id=totals.pixel_id,
         unexpected=_list_unexpected_identities(totals, config),
+        masks=build_mask_findings(
+            spec.images, spec.samples, totals.class_pixels, totals.odd_sizes, stream.format_file_name
+        ),
     )
+
+
+def _build_label_finding(label: LabelSpec, totals: StreamTotals) -> labels.LabelFinding:
+    manifest, name = totals.stream.manifest, label.name
+    if not label.is_ragged:
+        return labels.build_label_finding(label, manifest.label_column(name))
+    odd = totals.odd_boxes.get(name, OddBoxes())
+    return labels.build_box_finding(label, manifest.ragged_column(name), odd, totals.stream.format_file_name)
 
 
 def _list_unexpected_identities(totals: StreamTotals, config: Config) -> list[str]:
@@ -167,11 +169,13 @@ def _describe_shuffle(spec: StreamSpec) -> str:
     return f"chunk, {format_count(spec.buffer, 'chunk')} of {format_count(spec.chunk, 'sample')} at a time"
 
 
-def _summarize_images(totals: StreamTotals) -> ImageSummary:
+def _summarize_images(totals: StreamTotals, kind: str) -> ImageSummary:
+    """Describes the files of a source of this kind, which stands for the format of arrays."""
     sizes = dict(totals.sizes.most_common(_MAX_SIZES))
-    return ImageSummary(
-        dict(totals.formats.most_common()), sizes, len(totals.sizes), totals.enlarged, totals.transparent
-    )
+    formats = dict(totals.formats.most_common())
+    if totals.stream.manifest.arrays is not None and totals.sizes:
+        formats = {kind.upper(): totals.sizes.total()}
+    return ImageSummary(formats, sizes, len(totals.sizes), totals.enlarged, totals.transparent)
 
 
 def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:

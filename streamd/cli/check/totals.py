@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from streamd.cli.check.duplicates import FileContents
-from streamd.cli.check.reader_messages import GroupResult, OddBoxes, SampleFault, SampleGroup
+from streamd.cli.check.reader_messages import (
+    ClassPixels,
+    GroupResult,
+    OddBoxes,
+    OddSizes,
+    SampleFault,
+    SampleGroup,
+)
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.types import Int64s
-from streamd.limits import TASK_ROWS
+from streamd.limits import MASKS_COUNTED, TASK_ROWS
+
+_COUNTED_SEED: Final = 0
 
 
 def choose_sample_ids(samples: int, max_samples: int | None) -> Int64s:
@@ -23,10 +33,19 @@ def choose_sample_ids(samples: int, max_samples: int | None) -> Int64s:
     return np.arange(max_samples, dtype=np.int64) * samples // max_samples
 
 
-def split_into_sample_groups(stream: int, ids: Int64s) -> Iterator[SampleGroup]:
-    """Splits a stream's `ids` into groups as large as a worker's tasks."""
+def choose_counted_ids(ids: Int64s, most: int = MASKS_COUNTED) -> Int64s:
+    """Returns the `ids` whose masks are counted, in rising order: all, or `most` of them, always the same ones."""
+    if ids.size <= most:
+        return ids
+    return np.sort(np.random.default_rng(_COUNTED_SEED).choice(ids, most, replace=False))
+
+
+def split_into_sample_groups(stream: int, ids: Int64s, counted: Int64s) -> Iterator[SampleGroup]:
+    """Splits a stream's `ids` into groups as large as a worker's tasks; the masks of the `counted` ones are counted."""
+    is_counted = np.isin(ids, counted)
     for start in range(0, ids.size, TASK_ROWS):
-        yield SampleGroup(stream, ids[start : start + TASK_ROWS].tolist())
+        part = slice(start, start + TASK_ROWS)
+        yield SampleGroup(stream, ids[part].tolist(), ids[part][is_counted[part]].tolist())
 
 
 class StreamTotals:
@@ -46,6 +65,8 @@ class StreamTotals:
         self.pixel_id = PixelId("")  # as long as no process has read anything
         self.transparent = 0
         self.odd_boxes: dict[str, OddBoxes] = {}
+        self.odd_sizes: dict[str, OddSizes] = {}
+        self.class_pixels: dict[str, ClassPixels] = {}
         self.faults: list[SampleFault] = []
         self._digests = np.zeros((ids.size, 2), dtype=np.uint64)
         self._good = np.zeros(ids.size, dtype=np.bool_)
@@ -64,6 +85,10 @@ class StreamTotals:
         self.transparent += result.transparent
         for label, odd in result.odd_boxes.items():
             self.odd_boxes[label] = self.odd_boxes.get(label, OddBoxes()).add_odd_boxes(odd)
+        for name, sizes in result.odd_sizes.items():
+            self.odd_sizes[name] = self.odd_sizes.get(name, OddSizes()).add_odd_sizes(sizes)
+        for name, pixels in result.class_pixels.items():
+            self.class_pixels[name] = self.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)
         self.faults += map(self._judge_fault, result.faults)
         bad = {fault.sample_id for fault in result.faults}
         good = np.searchsorted(self.ids, [sample_id for sample_id in result.ids if sample_id not in bad])

@@ -126,7 +126,7 @@ def train_model(
     failure: ReceiptError | LossError | None = None
     result: TrainingResult | None = None
     with ExitStack() as stack:
-        stream, held_out = _subscribe(stack, client, options)
+        stream, held_out = _subscribe_streams(stack, client, options)
         stop.defer()
         try:
             result = _fit_and_save_model(learner, client, stream, held_out, options, stop)
@@ -147,7 +147,7 @@ def train_model(
     return receipts
 
 
-def _subscribe(
+def _subscribe_streams(
     stack: ExitStack, client: TrainingClient, options: TrainingOptions
 ) -> tuple[AccountedStream, AccountedStream | None]:
     """Subscribes to the training stream and the validation stream, if any; `stack` closes both."""

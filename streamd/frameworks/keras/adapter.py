@@ -45,6 +45,7 @@ from streamd.frameworks.keras.frames import (
     find_new_keras_call,
     find_running_keras_methods,
 )
+from streamd.frameworks.keras.loss_weights import match_own_loss
 from streamd.frameworks.keras.predicted_rows import (
     BatchRows,
     copy_target_labels,
@@ -371,6 +372,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             weights = call.values["class_weight"]
             if weights is not None:
                 settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
+        if call.method != "predict":
+            settings = settings._replace(feed=match_own_loss(settings.feed, self.spec, new.model))
+        if new.trains:
             self._fit_settings = settings
         self._settings_by_iterator[new.iterator] = settings
 

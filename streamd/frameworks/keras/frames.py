@@ -69,12 +69,14 @@ class NewCall(NamedTuple):
     call: the call, without facts about its streams.
     steps: the steps an epoch that the call, or Keras itself, has set; None for all.
     trains: the iterator is for the training data of a `fit`, not for validation.
+    model: the model whose method it is.
     """
 
     iterator: EpochIterator
     call: KerasCall
     steps: int | None
     trains: bool
+    model: Any
 
 
 def find_new_keras_call() -> NewCall | None:
@@ -100,7 +102,7 @@ def find_new_keras_call() -> NewCall | None:
         validation_form=_describe_model(known["self"], "test_step"),
     )
     trains = method == "fit" and "epoch_iterator" not in known
-    return NewCall(making.f_locals["self"], call, making.f_locals["steps_per_epoch"], trains)
+    return NewCall(making.f_locals["self"], call, making.f_locals["steps_per_epoch"], trains, known["self"])
 
 
 def _describe_model(model: Any, step: str) -> ModelForm:
@@ -108,12 +110,19 @@ def _describe_model(model: Any, step: str) -> ModelForm:
     if _has_own_method(model, step):
         return ModelForm()
     needs_targets = model._compile_loss is not None and not _has_own_method(model, "compute_loss")  # noqa: SLF001 - nothing public says that there is one
-    graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if not isinstance(graph, Functional) or type(model).call not in (Functional.call, keras.Sequential.call):
+    graph = find_model_graph(model)
+    if graph is None:
         return ModelForm(needs_targets)
     names = tuple(graph.input) if isinstance(graph.input, dict) else None
     has_one_input, has_one_output = (isinstance(each, keras.KerasTensor) for each in (graph.input, graph.output))
     return ModelForm(needs_targets, has_one_input, names, has_one_output)
+
+
+def find_model_graph(model: Any) -> Any:
+    """Returns the functional model that a model is, or that a sequential one has built; None for any other."""
+    graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
+    is_graph = isinstance(graph, Functional) and type(model).call in (Functional.call, keras.Sequential.call)
+    return graph if is_graph else None
 
 
 def _has_own_method(model: Any, name: str) -> bool:

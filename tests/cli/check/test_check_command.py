@@ -43,6 +43,7 @@ def test_good_data_are_reported_with_exit_status_0(config: Path) -> None:
     assert done.stdout.endswith("Nothing stands in the way of serving this.\n")
 
 
+@pytest.mark.long
 def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Path) -> None:
     (folder / "cat" / "empty.jpg").write_bytes(b"")
     done = check(config)
@@ -50,6 +51,7 @@ def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Pa
     assert "cat/empty.jpg: an empty file" in done.stdout
 
 
+@pytest.mark.long
 def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
     (folder / "notes.txt").write_text("no image")
     (folder / "dog" / "copy.jpg").write_bytes((folder / "dog" / "0000.jpg").read_bytes())
@@ -59,7 +61,8 @@ def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
     assert ".txt" in done.stdout
 
 
-@pytest.mark.parametrize(("spoilt", "status"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
+@pytest.mark.long
+@pytest.mark.parametrize(("spoilt", "status"), [(False, 0), (True, 1)])
 def test_json_prints_one_object_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
     if spoilt:
         (folder / "cat" / "page.jpg").write_bytes(b"<html>")
@@ -72,12 +75,13 @@ def test_json_prints_one_object_on_standard_output(config: Path, folder: Path, *
     assert [each["file"] for each in found["streams"]["train"]["unreadable"]] == ["cat/page.jpg"] * spoilt
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "read"),
     [
         (["--sample", "3"], 3),
-        pytest.param(["--quick"], 8, marks=pytest.mark.long),
-        pytest.param([], 8, marks=pytest.mark.long),
+        (["--quick"], 8),
+        ([], 8),
     ],
 )
 def test_the_sample_has_the_requested_size(config: Path, options: list[str], read: int) -> None:
@@ -132,6 +136,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_still_reported(tmp_path: Path, fold
     assert "whose name is not UTF-8, is not served by this version" in json.dumps(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("library", "purpose"), [("aiofiles", "streamd serve"), ("aiohttp", "the monitor")])
 def test_a_library_missing_for_serve_is_trouble(config: Path, library: str, purpose: str) -> None:
     config.write_text(json.dumps({**json.loads(config.read_text()), "monitor": "127.0.0.1:0"}))

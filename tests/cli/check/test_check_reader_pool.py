@@ -111,6 +111,7 @@ def test_reader_processes_that_cannot_start_raise_an_error(tmp_path: Path) -> No
         read(tmp_path, [SampleGroup(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
 
 
+@pytest.mark.long
 def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write) -> None:
     animals(tmp_path)
     text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"

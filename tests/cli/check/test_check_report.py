@@ -20,6 +20,7 @@ from streamd.cli.check.findings import (
     WeightSummary,
 )
 from streamd.cli.check.labels import LabelFinding
+from streamd.cli.check.masks import MaskFinding, MaskFindings
 from streamd.cli.check.report import ReportOptions, format_report
 from streamd.core.text import format_duration
 
@@ -124,6 +125,20 @@ RAISED = replace(BROKEN, effect="transform")
 )
 def test_the_report_of_a_stream_contains_the_line(train: StreamFinding, said: str) -> None:
     assert said in report_of(train)
+
+
+def test_class_numbers_of_masks_have_bars_and_shares_of_the_pixels() -> None:
+    shares = {"0": 0.75, "3": 0.24999, "9": 0.00001}
+    counted = MaskFindings({"mask": MaskFinding(500, False, 3, shares, 255)})
+    lines = report_of(stream(masks=counted)).splitlines()
+    first = lines.index("  mask     3 class numbers; estimated shares of the pixels, from 500 masks")
+    assert [line.split() for line in lines[first + 1 : first + 4]] == [
+        ["0", "#" * 30, "75.00%"],
+        ["3", "#" * 10, "25.00%"],
+        ["9", "#", "below", "0.01%"],
+    ]
+    exact = MaskFindings({"mask": MaskFinding(4824, True, 3, shares, 255)})
+    assert "3 class numbers; exact shares of the pixels of all 4,824 masks\n" in report_of(stream(masks=exact))
 
 
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:

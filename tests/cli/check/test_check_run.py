@@ -29,6 +29,7 @@ def test_good_data_are_read_whole_and_without_trouble(tmp_path: Path) -> None:
     assert train.memory.trainers.at_most > 0
 
 
+@pytest.mark.long
 def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> None:
     train = animals(tmp_path)
     validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
@@ -43,6 +44,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     assert found.together.at_most <= found.streams["train"].memory.trainers.at_most
 
 
+@pytest.mark.long
 def test_both_identities_are_found_and_each_that_is_not_expected_is_trouble(tmp_path: Path) -> None:
     streams = {"train": stream_config(animals(tmp_path))}
     found = inspect_data(config_of(tmp_path, streams), SilentProgress()).streams["train"]
@@ -81,6 +83,7 @@ def test_copies_may_differ_in_number_labels_but_not_in_tags(tmp_path: Path) -> N
     assert len(found.troubles) == 1
 
 
+@pytest.mark.long
 def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> None:
     found = surveyed(tmp_path, animals(tmp_path), image={"size": [4000, 4000]})
     (trouble,) = found.troubles
@@ -131,6 +134,7 @@ def test_check_leaves_no_files_and_reads_the_data_each_time(tmp_path: Path, monk
     assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "state").iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_transform_runs_on_every_sample_and_may_print_and_read_stdin(tmp_path: Path) -> None:
     (tmp_path / "augment.py").write_text(
         "import sys\n"
@@ -144,6 +148,7 @@ def test_the_transform_runs_on_every_sample_and_may_print_and_read_stdin(tmp_pat
     assert found.unreadable[0].reason.startswith("transform raised ZeroDivisionError at augment.py:4")
 
 
+@pytest.mark.long
 def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "augment.py").write_text("def f(image, labels, rng):\n    return image / 255, labels\n")
     with pytest.raises(
@@ -172,6 +177,7 @@ def test_check_reads_shards_like_files_and_finds_copies_across_both(tmp_path: Pa
     assert [each for each in found.warnings if each.startswith("loose and packed hold the same files: ")]
 
 
+@pytest.mark.long
 def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path) -> None:
     boxes = [[20, 10, 0, 30], [0, 0, 90, 60], [-20, 0, 10, 10], [5, 5, 10, 10]]
     objects = [{"image_id": 10 + number // 2, "category_id": 18, "bbox": box} for number, box in enumerate(boxes)]

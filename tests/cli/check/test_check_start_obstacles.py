@@ -120,6 +120,7 @@ def test_a_running_daemon_is_named_and_its_addresses_are_not_obstacles(tmp_path:
     assert str(found.daemon_note).startswith(f"a daemon (pid {os.getpid()}) serves at {tmp_path}/s: kill -HUP")
 
 
+@pytest.mark.long
 def test_check_reports_obstacles_beside_the_data(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 2})
     path = tmp_path / "config.yaml"

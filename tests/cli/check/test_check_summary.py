@@ -66,6 +66,15 @@ def test_the_findings_describe_the_stream_as_served(tmp_path: Path) -> None:
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 
 
+def test_arrays_are_named_by_the_kind_of_their_source_whatever_their_file_is_called(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "out-hdf5", "w") as file:
+        file["images"] = np.zeros((8, 20, 30, 3), np.uint8)
+    source = {"kind": "hdf5", "path": str(tmp_path / "out-hdf5"), "images": "/images"}
+    seen = GroupResult(0, [0, 1], sizes={"20x30": 2}, digests=["01" * 16, "02" * 16])
+    found = summary(tmp_path, seen, source=source, labels={}, image={})
+    assert found.streams["train"].pictures.formats == {"HDF5": 2}
+
+
 def test_random_crops_in_an_unshuffled_stream_are_a_warning(tmp_path: Path) -> None:
     crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
     evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)

@@ -10,8 +10,9 @@ import pytest
 from support.faulty_data import animals
 from support.served_folder import serve
 
-from streamd.cli.check.reader_messages import GroupResult, SampleFault
-from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_sample_groups
+from streamd.cli.check.masks import compare_sizes
+from streamd.cli.check.reader_messages import ClassPixels, GroupResult, SampleFault, SizeExample
+from streamd.cli.check.totals import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
 from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.limits import TASK_ROWS
 
@@ -30,10 +31,33 @@ def test_a_choice_is_spread_evenly_over_all_samples() -> None:
 
 def test_groups_hold_every_id_once_and_are_as_large_as_a_task() -> None:
     ids = choose_sample_ids(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
-    parts = list(split_into_sample_groups(3, ids))
+    parts = list(split_into_sample_groups(3, ids, ids[[0, TASK_ROWS]]))
     assert [len(part.ids) for part in parts] == [TASK_ROWS, TASK_ROWS, 1]
     assert {part.stream for part in parts} == {3}
     assert [sample_id for part in parts for sample_id in part.ids] == ids.tolist()
+    assert [part.counted for part in parts] == [[ids[0]], [ids[TASK_ROWS]], []]
+
+
+def test_the_masks_of_few_samples_are_all_counted_and_of_many_always_the_same() -> None:
+    assert choose_counted_ids(np.array([3, 5, 8]), 3).tolist() == [3, 5, 8]
+    chosen = choose_counted_ids(np.arange(10_000), 100)
+    assert (chosen.size, len(set(chosen.tolist()))) == (100, 100)
+    assert chosen.tolist() == sorted(choose_counted_ids(np.arange(10_000), 100).tolist())
+    assert 3000 < chosen.mean() < 7000
+
+
+def test_odd_sizes_and_class_numbers_of_masks_are_added_up(tmp_path: Path) -> None:
+    animals(tmp_path)
+    tally = StreamTotals(serve(tmp_path / "data", tmp_path / "state"), np.arange(4))
+    for number, pixels in enumerate(({0: 3, 1: 1}, {1: 4})):
+        odd = compare_sizes(number, (9, 4), (4, 9))
+        counted = {"mask": ClassPixels(1, pixels)}
+        tally.add_group_result(GroupResult(0, [], odd_sizes={"mask": odd}, class_pixels=counted))
+    assert tally.class_pixels == {"mask": ClassPixels(2, {0: 3, 1: 5})}
+    assert (tally.odd_sizes["mask"].skewed, tally.odd_sizes["mask"].skewed_example) == (
+        2,
+        SizeExample(0, (9, 4), (4, 9)),
+    )
 
 
 def test_sums_and_contents_do_not_depend_on_the_order_of_answers(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_each_example_shows_an_arrow_for_the_truth_and_one_for_the_prediction(tm
     assert predicted[:, 1].mean() < (right - left) / 2 < truth[:, 1].mean()
 
 
+@pytest.mark.long
 def test_at_most_six_examples_are_drawn_and_none_are_required(tmp_path: Path) -> None:
     none, six, nine = (draw(tmp_path, examples=count) for count in (0, 6, 9))
     np.testing.assert_array_equal(six, nine)

@@ -50,6 +50,7 @@ async def collect_batches(batches: BatchDecoder, first: int) -> list[DecodedBatc
     return found
 
 
+@pytest.mark.long
 def test_workers_decode_the_batches_in_order_without_the_bad_rows(stream: ServedStream) -> None:
     bad = int(stream.compute_planned_ids(0, 3)[1])
     spoil(stream, bad)

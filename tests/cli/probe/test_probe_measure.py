@@ -21,6 +21,7 @@ PROBE = ProbeResult("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIP
 def ignore(_line: str) -> None: ...
 
 
+@pytest.mark.long
 def test_trainer_processes_see_the_same_data_and_each_has_an_entry(probed_endpoint: str) -> None:
     said: list[str] = []
     result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)

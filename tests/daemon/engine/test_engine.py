@@ -90,6 +90,7 @@ async def test_the_workers_report_their_pixel_id(served: Serve) -> None:
 # --- streams that come and go
 
 
+@pytest.mark.long
 async def test_a_new_version_is_used_once_it_is_open_and_running_batches_keep_the_old_one(
     served: Serve,
 ) -> None:
@@ -255,6 +256,7 @@ async def test_a_batch_without_a_good_row_is_fully_masked(served: Serve) -> None
         assert rig.weights() == [0.0] * 8
 
 
+@pytest.mark.long
 async def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     bad = int(stream.compute_planned_ids(0, 0)[3])
@@ -276,6 +278,7 @@ async def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
         assert "bad since yesterday" in await rig.failure()
 
 
+@pytest.mark.long
 async def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
     stream = served(24, batch_size=24)
     for sample_id in range(11):

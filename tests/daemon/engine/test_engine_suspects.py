@@ -156,6 +156,7 @@ async def test_a_worker_that_waits_for_a_file_is_logged_then_replaced_and_no_sam
         assert "cat/0000.jpg, cat/0001.jpg, cat/0002.jpg" in str(told[0].__dict__)
 
 
+@pytest.mark.long
 async def test_a_bad_sample_that_cannot_be_recorded_stops_the_stream(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

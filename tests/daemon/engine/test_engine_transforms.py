@@ -58,6 +58,7 @@ async def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     assert [len(images) for images in found.values()] == [1] * 8
 
 
+@pytest.mark.long
 async def test_a_transform_that_returns_the_wrong_shape_stops_the_stream_and_no_sample_is_bad(served: Serve) -> None:
     stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
     async with ready_engine(stream) as rig:

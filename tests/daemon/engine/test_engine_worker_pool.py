@@ -156,6 +156,7 @@ async def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted
         assert rig.stats.values_by_group()["engine"]["worker_deaths"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
 async def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_MAX_S", 0.001)

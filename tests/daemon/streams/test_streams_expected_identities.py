@@ -63,6 +63,7 @@ def test_a_stream_of_another_order_is_not_opened(folder: Path) -> None:
         open_expecting(folder, {"order": HERE})
 
 
+@pytest.mark.long
 async def test_a_stream_of_other_pixels_is_refused_by_the_engine(folder: Path) -> None:
     stream = open_expecting(folder, {"pixels": HERE})
     found = compute_pixel_id(stream.spec.image)
@@ -84,6 +85,7 @@ async def test_with_expect_a_missing_file_stops_the_stream_by_name_and_is_no_ver
     assert stream.quarantine.reasons == {}
 
 
+@pytest.mark.long
 async def test_with_expect_an_image_that_cannot_be_decoded_is_a_verdict_on_its_bytes(folder: Path) -> None:
     (folder / "cat" / "0003.jpg").write_bytes(b"no image")
     stream = open_expecting(folder, {"order": open_expecting(folder, None).spec.order_id})
@@ -95,6 +97,7 @@ async def test_with_expect_an_image_that_cannot_be_decoded_is_a_verdict_on_its_b
     assert (verdict.sample_id, verdict.of_bytes) == (3, True)
 
 
+@pytest.mark.long
 async def test_without_expect_a_missing_file_is_a_verdict_that_stays_on_this_host(folder: Path) -> None:
     stream = open_expecting(folder, None)
     missing = int(stream.compute_planned_ids(0, 0)[3])

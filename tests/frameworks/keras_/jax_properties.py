@@ -14,6 +14,7 @@ import pytest
 from support.keras_recorder import Recorder, ids_of, steps, stop_after
 from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
@@ -161,6 +162,21 @@ def test_rows_that_devices_cannot_share_are_refused_before_anything_is_fetched()
     with pytest.raises(ConfigError, match=r"a batch of 2 rows cannot be shared equally by 4 devices: .*pad"):
         Recorder().model.fit(fit_data(stream), verbose=0)
     assert stream.taken == []
+
+
+@pytest.mark.usefixtures("_four_devices")
+def test_devices_share_several_images_masks_and_weights_of_pixels() -> None:
+    images = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1, mode="raw", dtype="uint16")}
+    mask = ImageSpec(8, 8, 1, mode="index", fill=255)
+    spec = make_spec(samples=12, images={**images, "mask": mask}, bad_policy="mask")
+    stream, keras = FakeStream(spec, weightless=frozenset({1, 2})), load_keras()
+    inputs = {name: keras.Input(image.shape, dtype=image.dtype, name=name) for name, image in images.items()}
+    scaled = [keras.layers.Rescaling(0.1)(each) for each in inputs.values()]
+    model = keras.Model(inputs, keras.layers.Conv2D(16, 1)(keras.layers.Concatenate()(scaled)))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=255))
+    losses = model.fit(fit_data(stream), epochs=2, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+    assert stream.taken == steps(0, 6)
 
 
 def rows_over_devices() -> Any:

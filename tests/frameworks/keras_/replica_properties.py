@@ -11,6 +11,7 @@ import tensorflow as tf
 from support.keras_recorder import ids_of, steps, stop_after
 from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
 
@@ -57,8 +58,9 @@ def shared_model(strategy: Any, steps_per_execution: int = 1, dropped: float = 0
     return model, seen
 
 
-@pytest.fixture
-def mirrored() -> Any:
+@pytest.fixture(scope="session")
+def mirrored(_two_devices: None) -> Any:
+    """One for all tests: TensorFlow numbers sums over replicas by strategy, and refuses a number with another shape."""
     return tf.distribute.MirroredStrategy(DEVICES)
 
 
@@ -148,3 +150,18 @@ def test_a_strategy_that_shares_no_batches_is_refused_with_a_remedy() -> None:
         ConfigError, match=r"this model is under another one: start one trainer per device.*rank=\"auto\""
     ):
         model.fit(fit_data(stream), verbose=0)
+
+
+def test_replicas_share_several_images_masks_and_weights_of_pixels(mirrored: Any) -> None:
+    images = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1, mode="raw", dtype="uint16")}
+    spec = make_spec(images={**images, "mask": ImageSpec(8, 8, 1, mode="index", fill=255)}, bad_policy="mask")
+    stream = FakeStream(spec, weightless=frozenset({1, 2}))
+    with mirrored.scope():
+        inputs = {name: keras.Input(image.shape, dtype=image.dtype, name=name) for name, image in images.items()}
+        scaled = [keras.layers.Rescaling(0.1)(each) for each in inputs.values()]
+        model = keras.Model(inputs, keras.layers.Conv2D(16, 1)(keras.layers.Concatenate()(scaled)))
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=255))
+    losses = model.fit(fit_data(stream), epochs=2, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+    assert stream.taken == steps(0, 6)
+    assert model.predict(fit_data(FakeStream(spec)), verbose=0).shape == (10, 8, 8, 16)

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.daemon_process import Start
 from support.recorded_scenes import BATCH, SCENES, UNREADABLE, configure_scenes, write_scenes
 
 import streamd
 from streamd.client import Client
-from streamd.frameworks.keras import fit_data, load_keras, normalization
+from streamd.errors import LossError
+from streamd.frameworks.keras import NanGuard, fit_data, load_keras, normalization
 
 pytestmark = pytest.mark.train
 
@@ -140,3 +142,26 @@ def test_two_views_of_a_picture_find_each_other_without_targets(client: Client) 
     with client.subscribe("train") as stream:
         model.fit(fit_data(stream, inputs="pair", targets=None), epochs=2, verbose=0)
         assert [each.ok for each in stream.receipts] == [True, True]
+
+
+def test_a_loss_that_is_nan_names_the_picture_whose_numbers_are(
+    tmp_path: Path, start_daemon: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = write_scenes(tmp_path / "scenes")
+    holes = np.full((16, 16), np.nan, np.float32)
+    Image.fromarray(holes).save(table.parent / "height" / "07.tif")
+    keras, endpoint = load_keras(), start_daemon({"streams": {"train": configure_scenes(table)}}).endpoint
+    with streamd.connect(endpoint) as client, client.subscribe("train") as stream:
+        inputs = build_inputs(stream.spec, "photo", "height")
+        vectors = [keras.layers.Flatten()(normalization(stream.spec, name)(each)) for name, each in inputs.items()]
+        model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(vectors)))
+        model.compile("sgd", "mse")
+        data = fit_data(stream, inputs=["photo", "height"], targets="x")
+        with pytest.raises(
+            LossError, match=r"image 'height' has pixels that are NaN .* 1 of 4 samples.*fix #7 photo/07"
+        ) as found:
+            model.fit(data, verbose=0, callbacks=[NanGuard(data, client)])
+    page = next(tmp_path.glob("nan-train-0-*.html"))
+    assert page.name in str(found.value)
+    assert page.read_text().count("<img") >= 4 * len(stream.spec.images)

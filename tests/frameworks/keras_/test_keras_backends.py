@@ -24,6 +24,7 @@ FIT_DATA = (
     "test_frameworks_keras_fit_data.py",
     "test_frameworks_keras_calls.py",
     "test_frameworks_keras_images.py",
+    "test_keras_loss_weights.py",
     "test_keras_adapter.py",
     "test_keras_arguments.py",
 )

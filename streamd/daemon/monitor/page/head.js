@@ -123,14 +123,10 @@ export function showDaemon({ daemon, streams, trainers }, history) {
   sync(byId("readouts"), readings, ([name]) => name, ([name]) => reading(name, name === "taken" ? history : null));
 }
 
-/** The nodes of a cluster: how many decode, and the rate or the state of each. @param {Node[]} nodes */
+/** The nodes of a cluster that decode; their table has the rest. @param {Node[]} nodes */
 function nodesReading(nodes) {
-  if (!nodes.length) return [];
-  const words = nodes.map((each) =>
-    `${visible(each.name)} ${each.state === "serving" ? `${rate(each.samples_per_s)} samples/s` : each.state}`,
-  );
   const serving = nodes.filter((each) => each.state === "serving").length;
-  return [["nodes", `${serving} of ${nodes.length}`, words.join(", ")]];
+  return nodes.length ? [["nodes", count(serving), `of ${count(nodes.length)} decode`]] : [];
 }
 
 /** @param {History | null} history drawn beside it */

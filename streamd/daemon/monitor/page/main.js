@@ -5,6 +5,7 @@ import { byId, say, show } from "./dom.js";
 import { Head, showDaemon, showTroubles } from "./head.js";
 import { History } from "./history.js";
 import { Live } from "./live.js";
+import { showNodes } from "./nodes.js";
 import { Pictures } from "./pictures.js";
 import { showStreams } from "./streams.js";
 import { offerSchemes } from "./theme.js";
@@ -37,6 +38,7 @@ function draw(now) {
   showDaemon(now, history);
   way.update(now);
   showTrainers(now, history);
+  showNodes(now.daemon.nodes);
   showStreams(now.streams, history);
   pictures.update(now.streams.map(({ name }) => name), false);
   bad.update(now.streams);
