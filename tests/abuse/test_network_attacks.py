@@ -62,8 +62,12 @@ def test_huge_frames_with_a_key_cost_nobody_else(record_property: Record) -> Non
 @pytest.mark.abuse("32", "messages without end, with a key that may connect: they end the gate, which comes back")
 def test_a_gate_that_is_ended_again_and_again_comes_back_and_local_trainers_read_on(record_property: Record) -> None:
     with besiege_address() as siege:
-        siege.withstand("send_endless_message_to_address", rounds=2)
-        assert len(siege.gates) > 1
+        attacker = siege.start_attacker("send_endless_message_to_address")
+        try:
+            siege.wait(lambda: len(siege.gates) > 1, "the gate has been ended, and another one serves")
+        finally:
+            attacker.kill()
+        siege.withstand("connect_and_drop_at_address", rounds=2)
         siege.end(record_property)
 
 
