@@ -104,6 +104,8 @@ EXAMPLES_OF_RECORDS: Final = (
 def prepare_example(example: RecordExample, place: Path) -> Iterator[DaemonProcess]:
     """Makes an example's data in `place`, serves them, and puts the process where its programs run."""
     before, endpoint = Path.cwd(), os.environ.get("STREAMD_ENDPOINT")
+    # Other examples have modules of the same names, which other tests may have imported.
+    others = {name: sys.modules.pop(name) for name in OWN_MODULES if name in sys.modules}
     sys.path.insert(0, str(example.folder))
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
@@ -121,6 +123,7 @@ def prepare_example(example: RecordExample, place: Path) -> Iterator[DaemonProce
         sys.path.remove(str(example.folder))
         for name in OWN_MODULES:
             sys.modules.pop(name, None)
+        sys.modules.update(others)
 
 
 def run_ours(example: RecordExample) -> Names:
