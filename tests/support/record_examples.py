@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -105,7 +106,7 @@ def prepare_example(example: RecordExample, place: Path) -> Iterator[DaemonProce
     """Makes an example's data in `place`, serves them, and puts the process where its programs run."""
     before, endpoint = Path.cwd(), os.environ.get("STREAMD_ENDPOINT")
     # Other examples have modules of the same names, which other tests may have imported.
-    others = {name: sys.modules.pop(name) for name in OWN_MODULES if name in sys.modules}
+    others: dict[str, ModuleType] = {name: sys.modules.pop(name) for name in OWN_MODULES if name in sys.modules}
     sys.path.insert(0, str(example.folder))
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
