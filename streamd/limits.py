@@ -147,7 +147,7 @@ MAX_OPEN_EPOCHS: Final = 2 * MAX_CREDIT  # of a session, without receipts: it ho
 DIGEST_TURN_S: Final = 0.1  # of one user's digest before the next user's turn: a million samples take 70 ms
 # Of the time of the thread that computes digests, for each user other than the daemon's own. It shares the interpreter
 # with the event loop. The next epoch's digest is computed ahead, so that a trainer does not wait for its share.
-DIGEST_BURST_S: Final = 1.0  # fourteen million samples
+DIGEST_BURST_S: Final = 0.3  # four million samples
 DIGEST_SHARE: Final = 0.05
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
