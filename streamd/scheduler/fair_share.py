@@ -78,13 +78,20 @@ class DecodeShares:
         If there is none, it is the batch of the group with the least virtual time. Returned with it is the time in
         seconds that each session of the other groups loses to the one that catches up; 0 without one.
         """
+        # A user may have a quarter of all sessions, each at a batch of its own: each group is looked through once, and
+        # not again for each session that catches up.
+        wanted = {session.id: key for key, members in groups.items() for session in members} if chasing else {}
+        refused: set[int] = set()  # users that have caught up for as long as they may
         for chaser in chasing:
-            key = next((key for key, members in groups.items() if chaser in members), None)
-            if key is not None:
-                cost_s, others = costs_s.get(key.stream, 0.0), waiting_sessions(groups, key)
-                affordable = all(session.catch_up_cost_s + cost_s <= CATCH_UP_S for session in others)
-                if affordable and self._may_catch_up(chaser, others, cost_s, now_s):
-                    return key, cost_s
+            key = wanted.get(chaser.id)
+            if key is None or chaser.user in refused:
+                continue
+            cost_s, others = costs_s.get(key.stream, 0.0), waiting_sessions(groups, key)
+            if any(session.catch_up_cost_s + cost_s > CATCH_UP_S for session in others):
+                continue
+            if self._may_catch_up(chaser, others, cost_s, now_s):
+                return key, cost_s
+            refused.add(chaser.user)
         return min(groups, key=lambda key: self._compute_claim(groups[key])), 0.0
 
     def charge_sessions(self, members: Sequence[ScheduledSession], work_s: float) -> None:

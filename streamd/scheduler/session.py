@@ -13,7 +13,7 @@ from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import Subscribed
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ScheduledSession:
     """A subscription's state. `sent` is the number of the next delivery, and `next_key` its batch.
 

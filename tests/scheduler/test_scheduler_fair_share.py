@@ -10,8 +10,10 @@ from support.scheduler_driver import train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S, USER_CATCH_UP_BURST_S, USER_CATCH_UP_SHARE
+from streamd.scheduler import fair_share
 from streamd.scheduler.fair_share import (
     DecodeShares,
+    SessionsByBatch,
     choose_sessions_to_catch_up,
     find_wanted_batches,
     pair_followers_with_leaders,
@@ -177,6 +179,27 @@ def test_a_user_that_begins_anew_again_and_again_goes_first_for_a_part_of_the_ti
         leader.catch_up_cost_s = 0.0  # its next epoch
 
     assert first * 0.01 == pytest.approx(USER_CATCH_UP_BURST_S + 10.0 * USER_CATCH_UP_SHARE, rel=0.1)
+
+
+def test_many_sessions_of_a_user_that_has_caught_up_enough_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[BatchKey] = []
+
+    def note_and_find(groups: SessionsByBatch, served: BatchKey) -> list[ScheduledSession]:
+        weighed.append(served)
+        return waiting_sessions(groups, served)
+
+    monkeypatch.setattr(fair_share, "waiting_sessions", note_and_find)
+    shares, leader = DecodeShares(OWN), session(1, 500)
+    followers = [session(2 + place, place, user=OTHER) for place in range(64)]
+    for each in followers:
+        each.virtual_time = 1e9
+    groups = {key(500): [leader]} | {each.next_key: [each] for each in followers}
+    while shares.choose_batch(groups, followers, {"train": 0.25}, 0.0)[1]:
+        leader.catch_up_cost_s = 0.0
+    weighed.clear()
+
+    assert shares.choose_batch(groups, followers, {"train": 0.25}, 0.0) == (key(500), 0.0)
+    assert len(weighed) == 1
 
 
 def test_a_user_draws_level_with_its_own_sessions_without_that_bound() -> None:
