@@ -46,17 +46,19 @@ _EXIF: Final = b"Exif\x00\x00"
 _WITHOUT_LENGTH: Final = frozenset({0xFF01, *range(0xFFD0, _SCAN)})
 _WITH_LENGTH: Final = frozenset(range(0xFF02, 0xFFFF)) - _WITHOUT_LENGTH - {_SCAN}
 _MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest colour profiles take some hundred
+_UNKNOWN_SUBSAMPLING: Final = "Could not determine subsampling level"  # what TurboJPEG says of such a header
 _REDUCTIONS: Final = (8, 4, 2)
 _BUFFER_BYTES: Final = 128 * KIB  # larger decodes are written to their rows directly, see _DecodeBuffer
 
 # The beginning of most files, as libjpeg writes it: JFIF, two quantization tables, a frame of three colours. One unpack
 # then replaces a call that reads the whole header.
-_USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHB")
+_USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHBxB")
 _USUAL_SEGMENTS: Final = (b"\xff\xd8\xff\xe0\x00\x10", b"\xff\xdb\x00\x43\x00", b"\xff\xdb\x00\x43\x01")
 _USUAL_FRAMES: Final = frozenset({b"\xff\xc0\x00\x11\x08", b"\xff\xc2\x00\x11\x08"})  # baseline, progressive
+_USUAL_SAMPLINGS: Final = frozenset({0x11, 0x21, 0x22})  # of the first colour: 4:4:4, 4:2:2, 4:2:0
 # What usually follows the frame: the four Huffman tables of the standard, and the scan. A file that matches has no EXIF
 # data before its pixels, so its orientation need not be searched for.
-_TABLES: Final = struct.Struct(">9x4s29x4s179x4s29x4s179x2s")
+_TABLES: Final = struct.Struct(">7x4s29x4s179x4s29x4s179x2s")
 _USUAL_TABLES: Final = (b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xda")
 
 
@@ -118,13 +120,16 @@ def decode_jpeg_into_rows(
 
 
 def _read_three_colour_size(data: bytes) -> PixelSize | None:
-    """Returns the (height, width) in a JPEG's header; None for four colours.
+    """Returns the (height, width) in a JPEG's header; None for four colours, and for subsampling such as 4:1:0.
 
-    They need the conversion that Pillow has; this depends on the file alone, so its pixels never change.
+    The first need the conversion that Pillow has, and the second are unknown to TurboJPEG's interface, but not to
+    libjpeg-turbo, which Pillow uses. The header alone decides, so a file's pixels never change.
     """
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
+        if _UNKNOWN_SUBSAMPLING in str(error):
+            return None
         raise BadImageError(f"a damaged JPEG header: {error}") from error
     check_image_size(height, width)
     return None if colourspace in {"CMYK", "YCCK"} else (height, width)
@@ -134,9 +139,10 @@ def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
     """Returns (height, width) of a file that begins as most do, in three colours; None if its header must be read."""
     if len(data) < _USUAL.size:
         return None
-    first, second, third, frame, height, width, colours = _USUAL.unpack_from(data)
-    usual = (first, second, third) == _USUAL_SEGMENTS and frame in _USUAL_FRAMES and colours == 3  # noqa: PLR2004 - R, G, B
-    return (height, width) if usual else None
+    first, second, third, frame, height, width, colours, sampling = _USUAL.unpack_from(data)
+    if (first, second, third) != _USUAL_SEGMENTS or frame not in _USUAL_FRAMES or colours != 3:  # noqa: PLR2004 - R, G, B
+        return None
+    return (height, width) if sampling in _USUAL_SAMPLINGS else None
 
 
 def _decode_and_resize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from threading import Barrier
 from typing import Any
 
@@ -47,6 +48,42 @@ def test_an_image_of_the_target_size_is_decoded_bit_for_bit(options: dict[str, A
     for picture, channels, colour in ((smooth(37, 53), 3, "RGB"), (smooth(37, 53).convert("L"), 1, "GRAY")):
         data = encoded(picture, **({} if channels == 1 else options))
         assert np.array_equal(decoded(data, ImageSpec(37, 53, channels)), simplejpeg.decode_jpeg(data, colour))
+
+
+def code_step(step: int) -> str:
+    return f"{step if step > 0 else step + 7:03b}"
+
+
+def build_410_jpeg() -> bytes:
+    """A picture of 32x16 with one colour sample for 4x2 pixels, of eight flat squares, coded by hand.
+
+    The header is Pillow's, with the Huffman tables of ITU-T T.81, annex K.
+    """
+    head, _, _ = encoded(smooth(16, 32), quality=20).rpartition(b"\xff\xda")
+    frame = head.index(b"\xff\xc0")
+    scan = bytes.fromhex("ffda000c03010002110311003f00")
+    # Each square is its step of brightness from the one before, of three bits, and the end of the block.
+    bits = "".join(f"100{code_step(step)}1010" for step in (5, -4, 6, -7, 4, 7, -6, -4))
+    bits += "".join(f"110{code_step(step)}00" for step in (5, -5))  # the two colours
+    bits += "1" * (-len(bits) % 8)
+    pixels = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)).replace(b"\xff", b"\xff\x00")
+    return head[: frame + 11] + b"\x42" + head[frame + 12 :] + scan + pixels + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("comment", [b"", b"\xff\xfe\x00\x05any"], ids=["usual header", "other header"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_subsampling_that_turbojpeg_does_not_know_is_read_by_pillow(comment: bytes, channels: int) -> None:
+    data = build_410_jpeg()
+    data = data[:2] + comment + data[2:]
+    with pytest.raises(ValueError, match="subsampling"):
+        simplejpeg.decode_jpeg_header(data)
+    picture = Image.open(BytesIO(data))
+    if channels == 1:
+        picture.draft("L", picture.size)  # the luma as it is stored
+    expected = np.asarray(picture).reshape(16, 32, channels)
+
+    assert len(np.unique(expected)) > 5
+    assert np.array_equal(decoded(data, ImageSpec(16, 32, channels)), expected)
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
