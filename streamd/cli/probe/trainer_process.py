@@ -134,8 +134,12 @@ class _StarterPipe:
         os.dup2(2, 1)
 
     def write_to_starter(self, text: bytes) -> None:
-        while text:
-            text = text[os.write(self._descriptor, text) :]
+        """Writes all of `text`. Raises SystemExit if nobody reads: the starter was interrupted and has ended."""
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except BrokenPipeError:
+            raise SystemExit(1) from None
 
     def wait_for_other_trainers(self) -> None:
         self.write_to_starter(b"here\n")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streamd.cli.probe import trainer_process
@@ -51,6 +55,18 @@ def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> 
             replace(DRAINED, seconds=0.0),
             trainer_process.touch_image_pages,
         )
+
+
+def test_a_trainer_whose_starter_is_gone_ends_without_a_word(probed_endpoint: str) -> None:
+    request = msgspec.json.encode(TrainerRequest("train", probed_endpoint, 1)).decode()
+    command = [sys.executable, "-m", "streamd.cli.probe.trainer_process", request]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False)
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 @pytest.fixture
