@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
@@ -40,7 +41,7 @@ from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
-from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_RAW_CHANNELS, MAX_VIEWS
+from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_FRAME_OFFSET, MAX_FRAMES, MAX_RAW_CHANNELS, MAX_VIEWS
 
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
@@ -188,6 +189,12 @@ ChannelCount = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, MAX_RAW_CHANNELS)), _build_number_schema(1, MAX_RAW_CHANNELS)
 ]
 ViewCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_VIEWS)), _build_number_schema(1, MAX_VIEWS)]
+FrameOffset = Annotated[
+    int,
+    BeforeValidator(build_whole_number_parser(-MAX_FRAME_OFFSET, MAX_FRAME_OFFSET)),
+    _build_number_schema(-MAX_FRAME_OFFSET, MAX_FRAME_OFFSET),
+]
+FrameOffsets = Annotated[tuple[FrameOffset, ...], Field(min_length=1, max_length=MAX_FRAMES)]
 Workers = Annotated[
     int | Literal["auto"],
     BeforeValidator(parse_workers_setting),

@@ -61,7 +61,6 @@ UNSERVED_KEYS: Final = {
     "fetch": "copy the files to a disk of this host",
     "fold": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
     "folds": "write the folds into a column of a table, and select with where: {COLUMN: 1}",
-    "frames": "write one column of file names for each picture",
     "mix": "list the samples of both streams in one table",
     "stratify": "split by a column of a table, or leave it out",
     "take": "list the samples that you want in a table or a file list",

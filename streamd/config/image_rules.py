@@ -11,7 +11,7 @@ from streamd.config.parsers import find_level_mistake
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
 from streamd.core.text import format_count
-from streamd.dataset.sources import DataSource, ImageSource
+from streamd.dataset.sources import DataSource, FrameRule, ImageSource
 from streamd.errors import suggest_name
 
 KeyProblem = tuple[tuple[str, ...], str]
@@ -106,9 +106,16 @@ def build_image_sources(images: Mapping[str, ImageConfig], source: DataSource) -
             None if takes_own_picture(image, source) else image.source or name,
             None if image.root is None else image.root,
             is_pattern=image.is_pattern,
+            frames=find_frame_rule(image, images),
         )
         for name, image in images.items()
     }
+
+
+def find_frame_rule(image: ImageConfig, images: Mapping[str, ImageConfig]) -> FrameRule | None:
+    """Returns the rule of an image that is a clip, its own or that of the image that it follows."""
+    shown = image if image.like is None else images.get(image.like, image)
+    return None if shown.frames is None else shown.frames.rule
 
 
 def build_image_spec(
@@ -135,6 +142,7 @@ def build_image_spec(
         _choose_normalize(image, normalize),
         image.range,
         shown.views or 0,
+        0 if shown.frames is None else len(shown.frames.offsets),
     )
 
 

@@ -308,8 +308,8 @@ def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
             return SOURCE_MODELS[kind]
         case ("streams", _, "labels", *_):
             return LabelConfig
-        case ("streams", _, "images", _, *inner):
-            return SECTION_MODELS["normalize" if inner else "image"]
+        case ("streams", _, "images", _, *inner) | ("streams", _, "image", *inner):
+            return SECTION_MODELS[str(inner[0]) if inner else "image"]
         case ("streams", _, str(part), *_) | (str(part), *_):
             return SECTION_MODELS[part]
         case _:

@@ -193,9 +193,9 @@ class StreamConfig(ConfigModel):
 
     @property
     def _has_only_own_picture(self) -> bool:
-        """Whether the only image of each sample is the one that the source itself gives."""
+        """Whether the only image of each sample is the one that the source itself gives, and no clip of several."""
         images = [*self.all_images.values()]
-        if len(images) > 1 or images[0].is_pattern:
+        if len(images) > 1 or images[0].is_pattern or images[0].frames is not None:
             return False
         return (self.images is None and images[0].source is None) or takes_own_picture(images[0], self.source)
 

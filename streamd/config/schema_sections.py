@@ -33,6 +33,7 @@ from streamd.config.fields import (
     CropScale,
     DataPath,
     Fraction,
+    FrameOffsets,
     Identity,
     Levels,
     PixelRange,
@@ -49,7 +50,7 @@ from streamd.config.parsers import parse_class_list, parse_from_setting, parse_i
 from streamd.config.units import format_yaml_value
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import BadPolicy, BoxUnit, ImageMode, LabelType, PixelType, Resize, Shuffle
-from streamd.dataset.sources import BoxFormat, BoxRule
+from streamd.dataset.sources import BoxFormat, BoxRule, FrameEdge, FrameRule
 from streamd.limits import MAX_NODES
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
@@ -350,6 +351,26 @@ Normalize = Annotated[
 ]
 
 
+class FramesConfig(ConfigModel):
+    """The pictures of a clip: those of rows before and after the sample's own row of the table."""
+
+    by: Text
+    """The column that is equal within a sequence, such as the drive or the video that the pictures are from."""
+    order: Text
+    """The column by which each sequence is sorted, such as the number of the frame or the time."""
+    offsets: FrameOffsets
+    """The frames, as positions in the sequence from the sample's own row, which is 0: [-1, 0] adds the row before."""
+    edge: FrameEdge = "repeat"
+    """What becomes of a row at an end of its sequence that lacks a frame: repeat takes the nearest row instead, drop
+    leaves the sample out.
+    """
+
+    @property
+    def rule(self) -> FrameRule:
+        """The rule in the form that dataset formats read."""
+        return FrameRule(self.by, self.order, self.offsets, self.edge)
+
+
 class ImageConfig(ConfigModel):
     """One image of every sample. `size` is (height, width) in pixels, `stored` for arrays as they are, or None.
 
@@ -395,6 +416,10 @@ class ImageConfig(ConfigModel):
     """The number of views of each picture, with random crops of their own: the image has the shape (B, views, H, W, C).
     It needs resize: random_crop, or a transform.
     """
+    frames: FramesConfig | None = None
+    """Makes the image a clip of several rows' pictures, all cropped alike: it has the shape (B, frames, H, W, C). It
+    needs a table.
+    """
     normalize: Normalize | None = None
     """How the model normalizes this image; default: the stream's normalize, if it fits the channels."""
 
@@ -413,7 +438,7 @@ class ImageConfig(ConfigModel):
     def _check_keys_go_together(self) -> Self:
         given = self.model_fields_set
         if self.like is not None:
-            stray = [key for key in ("resize", "scale", "ratio", "views") if key in given]
+            stray = [key for key in ("resize", "scale", "ratio", "views", "frames") if key in given]
             why = f"follows from like: {self.like}; remove it"
         else:
             stray = [key for key in ("scale", "ratio") if key in given and self.resize != "random_crop"]
@@ -471,4 +496,5 @@ SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "curve": CurveConfig,
     "engine": EngineConfig,
     "expect": ExpectConfig,
+    "frames": FramesConfig,
 }

@@ -89,6 +89,8 @@ def format_image_form(image: ImageSpec) -> str:
         form += f", {format_count(image.channels, 'channel')} {image.dtype}"
     elif image.dtype != "uint8":
         form += f" {image.dtype}"
+    if image.frames:
+        return f"{form}, {format_count(image.frames, 'frame')}"
     return f"{form}, {format_count(image.views, 'view')}" if image.views else form
 
 

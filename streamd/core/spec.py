@@ -24,7 +24,7 @@ Resize = Literal["stretch", "crop", "pad", "random_crop"]
 UnevenPolicy = Literal["drop", "pad"]
 ImageMode = Literal["RGB", "L", "RGBA", "index", "raw"]
 PixelType = Literal["uint8", "uint16", "float32"]
-ImageShape = tuple[int, ...]  # (height, width, channels); (height, width) in mode index; views stand before
+ImageShape = tuple[int, ...]  # (height, width, channels); (height, width) in mode index; views or frames stand before
 
 ONLY_IMAGE: Final = "image"  # the name of the image of a stream that is configured by `image`
 
@@ -42,6 +42,7 @@ _LATER_IMAGE_SETTINGS: Final[Mapping[str, tuple[object, ...]]] = {
     "like": (None,),
     "fill": (0,),
     "views": (0,),
+    "frames": (0,),
 }
 DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
@@ -108,7 +109,8 @@ class ImageSpec:
 
     For random crops, `scale` bounds the part of the picture's area, and `ratio` the width divided by the height.
 
-    `views` is the number of geometries in which each picture is shown, 0 where there is one without an axis of views.
+    `views` is the number of geometries in which each picture is shown, and `frames` the number of pictures of a clip,
+    which have one geometry. Either is 0 where the image has no such axis, and an image has one of them at most.
     """
 
     height: int
@@ -126,6 +128,7 @@ class ImageSpec:
     normalize: str | Mapping[str, list[float]] = field(default="none", hash=False)
     range: tuple[float, float] | None = None
     views: int = 0
+    frames: int = 0
 
     def __post_init__(self) -> None:
         """Makes L of an image of one channel whose mode is left out."""
@@ -138,13 +141,18 @@ class ImageSpec:
         return (self.height, self.width) if self.mode == "index" else (self.height, self.width, self.channels)
 
     @property
+    def pictures(self) -> int:
+        """The number of views or frames; 0 for an image that is one picture, without an axis for several."""
+        return self.views or self.frames
+
+    @property
     def shape(self) -> ImageShape:
-        """`picture_shape`; the number of views stands before it, if there are any."""
-        return (self.views, *self.picture_shape) if self.views else self.picture_shape
+        """`picture_shape`; the number of views or frames stands before it, if there are any."""
+        return (self.pictures, *self.picture_shape) if self.pictures else self.picture_shape
 
     @property
     def row_bytes(self) -> int:
-        return max(1, self.views) * self.height * self.width * self.channels * _PIXEL_BYTES[self.dtype]
+        return max(1, self.pictures) * self.height * self.width * self.channels * _PIXEL_BYTES[self.dtype]
 
     def describe_pixels(self, *, leave_out: Container[str] = ()) -> str:
         """Returns the settings that determine pixels, as text for digests.
@@ -234,7 +242,7 @@ class StreamSpec:
 
     @property
     def image_shape(self) -> ImageShape:
-        """The shape of the first image: (height, width, channels), unless it is class numbers or has views."""
+        """The shape of the first image: (height, width, channels), unless it is class numbers, views or frames."""
         return self.image.shape
 
     @property

@@ -17,6 +17,7 @@ from streamd.errors import suggest_name
 Scalar = str | int | float | bool
 Part = Literal["train", "validation", "all"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
+FrameEdge = Literal["repeat", "drop"]
 
 IS_PATTERN: Final = object()  # marks a path that may have the wildcards * ? and []
 
@@ -146,18 +147,36 @@ ArrayForm = RawNumbers | ClassNumbers  # of arrays whose numbers are no pixels o
 
 
 @dataclass(frozen=True, slots=True)
+class FrameRule:
+    """Which rows of a table make the clip of a sample.
+
+    Rows with equal values in the column `by` are a sequence, sorted by the column `order`. Each of `offsets` is a
+    distance in it from the sample's own row, one frame each. Beyond an end of the sequence, `edge` repeat takes the
+    nearest row, and drop leaves the sample out.
+    """
+
+    by: str
+    order: str
+    offsets: tuple[int, ...]
+    edge: FrameEdge = "repeat"
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSource:
     """Where one image of every sample lies.
 
     `place` None means the picture that the source gives each sample; otherwise it is a column or a suffix, or a
     pattern of file names. File names are relative to `root`; None means the root of the source. Of arrays, it is the
-    name of an array, or the path of .npy files; `form` is what they must hold, None for pixels of 8 bits.
+    name of an array, or the path of .npy files; `form` is what they must hold, None for pixels of 8 bits. With a rule
+    for `frames`, the image is a clip of several rows' pictures.
     """
 
     place: str | None
     root: Path | None = None
     is_pattern: bool = False
-    form: ArrayForm | None = field(default=None, repr=False)  # lists made before it existed stay valid
+    # Lists that were made before these keys existed stay valid.
+    form: ArrayForm | None = field(default=None, repr=False)
+    frames: FrameRule | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,14 @@ from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
 from streamd.decode.resize import BadImageError, Row
 from streamd.decode.sniff import detect_format
 
-__all__ = ["BadImageError", "decode_image", "decode_into_rows", "decode_sample", "list_picture_draws"]
+__all__ = [
+    "BadFrameError",
+    "BadImageError",
+    "decode_image",
+    "decode_into_rows",
+    "decode_sample",
+    "list_picture_draws",
+]
 
 
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> Geometry:
@@ -74,39 +81,82 @@ def decode_into_rows(
     return pillow.decode_into_rows_with_pillow(data, rows, image, name, draws)
 
 
+class BadFrameError(BadImageError):
+    """One frame of a clip is at fault: `frame` of `image`, counted from 0, for `reason`."""
+
+    def __init__(self, image: str, frame: int, reason: str) -> None:
+        super().__init__(f"{image}, frame {frame + 1}: {reason}")
+        self.image = image
+        self.frame = frame
+        self.reason = reason
+
+
 def list_picture_draws(image: ImageSpec, draw: Draw | None) -> list[Draw | None]:
     """Returns the draw of each view of a sample, one row of `draw`; without views the only one."""
     if image.views and isinstance(draw, np.ndarray):
         return [*draw]
-    return [draw] * max(1, image.views)
+    return [draw] * max(1, image.pictures)
 
 
 def decode_sample(
-    blobs: Sequence[bytes],
+    blobs: Sequence[bytes | Sequence[bytes]],
     rows: Mapping[str, npt.NDArray[Any]],
     images: Mapping[str, ImageSpec],
     draws: Mapping[str, Draw | None],
 ) -> dict[str, Geometry]:
     """Decodes the files of one sample, in the order of `images`, into their rows; see `decode_image`.
 
-    Images that follow another one are decoded after it. An image with views is decoded once for all of them. Returns
-    how each image without views lands in its row. Raises BadImageError, which names the image that is at fault where
-    there are several.
+    Images that follow another one are decoded after it. An image with views is decoded once for all of them; a clip has
+    a file for each frame. Returns how each image of one picture lands in its row. Raises BadImageError, which names the
+    image that is at fault where there are several, and is a BadFrameError for a clip.
     """
     landed: dict[str, list[Geometry]] = {}
     files = dict(zip(images, blobs, strict=True))
     for name, image in sorted(images.items(), key=_follows_another):
+        followed = None if image.like is None else landed[image.like]
         try:
-            if image.views:
-                own = list_picture_draws(image, draws[name])
-                shown: Sequence[Draw | None] = landed[image.like] if image.like else own
-                landed[name] = decode_into_rows(files[name], [*rows[name]], image, shown)
-            else:
-                draw = draws[name] if image.like is None else landed[image.like][0]
-                landed[name] = [decode_image(files[name], rows[name], image, draw)]
+            landed[name] = _decode_pictures(name, files[name], rows[name], image, draws[name], followed)
+        except BadFrameError:
+            raise
         except BadImageError as error:
             raise BadImageError(f"{name}: {error}" if len(images) > 1 else str(error)) from error
-    return {name: several[0] for name, several in landed.items() if not images[name].views}
+    return {name: several[0] for name, several in landed.items() if not images[name].pictures}
+
+
+def _decode_pictures(
+    name: str,
+    files: bytes | Sequence[bytes],
+    row: npt.NDArray[Any],
+    image: ImageSpec,
+    draw: Draw | None,
+    followed: Sequence[Geometry] | None,
+) -> list[Geometry]:
+    """Decodes one image of a sample, all its views or frames, and returns how each picture lands."""
+    if not isinstance(files, bytes):
+        return _decode_frames(name, files, row, image, draw, followed)
+    if image.views:
+        shown = list_picture_draws(image, draw) if followed is None else followed
+        return decode_into_rows(files, [*row], image, shown)
+    return [decode_image(files, row, image, draw if followed is None else followed[0])]
+
+
+def _decode_frames(
+    name: str,
+    files: Sequence[bytes],
+    rows: npt.NDArray[Any],
+    image: ImageSpec,
+    draw: Draw | None,
+    followed: Sequence[Geometry] | None,
+) -> list[Geometry]:
+    """Decodes the frames of a clip: all of them show the part that the first one does."""
+    landed: list[Geometry] = []
+    for frame, data in enumerate(files):
+        shown = landed[0] if landed else draw
+        try:
+            landed.append(decode_image(data, rows[frame], image, shown if followed is None else followed[frame]))
+        except BadImageError as error:
+            raise BadFrameError(name, frame, str(error)) from error
+    return landed
 
 
 def _follows_another(named: tuple[str, ImageSpec]) -> bool:

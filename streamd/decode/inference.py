@@ -28,9 +28,9 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str
     image: which of several images of a sample this is; default: the first. One that is `like` another shows the middle.
 
     `resize: random_crop` shows the middle, as `resize: crop` does. An image with views loses their axis here: the
-    middle comes back in their place. A transform is not applied. If the stream has one, or its daemon has other
-    versions of the decoders, the pixels differ from the stream's, and a warning says so. Models take batches:
-    `image[None]`.
+    middle comes back in their place. The file of a clip is one of its frames: stack several with `np.stack`. A
+    transform is not applied. If the stream has one, or its daemon has other versions of the decoders, the pixels differ
+    from the stream's, and a warning says so. Models take batches: `image[None]`.
 
     Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, and
     for an invalid `spec`; MissingExtraError without the extra `serve`, which brings the decoders.

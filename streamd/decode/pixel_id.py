@@ -50,7 +50,7 @@ def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
         yield from _resize_probe_numbers(image)
         return
     row = np.empty(image.shape, dtype=image.dtype)
-    pictures = [*row] if image.views else [row]
+    pictures = [*row] if image.pictures else [row]
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
         try:
@@ -84,7 +84,7 @@ def _count_probes(image: ImageSpec) -> int:
 def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
     """Yields arrays of numbers resized under `image`: files of numbers are read without loss, by whatever decoder."""
     row = np.empty(image.shape, dtype=image.dtype)
-    pictures = [*row] if image.views else [row]
+    pictures = [*row] if image.pictures else [row]
     draws = compute_random_crop_draws(image, 0, 0, np.arange(len(_PROBE_SIZES)))
     for (height, width), draw in zip(_PROBE_SIZES, draws, strict=True):
         places = np.arange(height * width * image.channels, dtype=np.uint32).reshape(height, width, image.channels)

@@ -112,9 +112,9 @@ class TaskRunner:
             try:
                 landed = self._decode_row(place, blob)
             except BadImageError as error:
-                self.unfilled_rows.append(
-                    UnfilledRow(int(self._task.ids[place]), format_error_reason(error), lasting=True)
-                )
+                sample_id = int(self._task.ids[place])
+                reason = self._reader.format_bad_image(sample_id, error)
+                self.unfilled_rows.append(UnfilledRow(sample_id, reason, lasting=True))
             else:
                 self._decoded.append(place)
                 if self._has_boxes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import open_root_folder
 from streamd.dataset.shard_reader import ShardReader
+from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.errors import DataAwayError
 
-SampleBytes = tuple[bytes, ...]  # the files of one sample, in the order of the stream's images
+ImageBytes = bytes | tuple[bytes, ...]  # the file of one image, or the files of a clip's frames
+SampleBytes = tuple[ImageBytes, ...]  # the files of one sample, in the order of the stream's images
+SharedFrames = dict[tuple[str, int], bytes]  # the files of frames that were read, by image and number of the file
 
 
 class ImageReadError(OSError):
@@ -71,37 +75,63 @@ class SampleFiles:
             raise
         return files
 
-    def read_sample(self, sample_id: int, size: int, mtime_ns: int) -> SampleBytes:
+    def read_sample(self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None) -> SampleBytes:
         """Reads all files of one sample; `size` and `mtime_ns` are those of its own file.
 
-        Raises UnfitFileError and OSError with the name of the image, and ShardChangedError and DataAwayError.
+        Frames that are in `shared` are not read again, and those that are read are added to it. Raises UnfitFileError
+        and OSError with the name of the image, and ShardChangedError and DataAwayError.
         """
-        return tuple(self._read_image(name, sample_id, size, mtime_ns) for name in self.names)
+        return tuple(
+            self._read_image(name, sample_id, size, mtime_ns, {} if shared is None else shared) for name in self.names
+        )
 
-    def _read_image(self, name: str, sample_id: int, size: int, mtime_ns: int) -> bytes:
+    def _read_image(self, name: str, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames) -> ImageBytes:
         listed = self.images.get(name)
-        try:
-            if listed is None:
+        if listed is None:
+            with self._name_image(name):
                 return self._read_own_file(sample_id, size, mtime_ns)
-            size = int(listed.sizes[sample_id])
+        if listed.frames is None:
+            return self._read_listed_file(name, listed, sample_id)
+        return tuple(self._read_frame(name, listed, file, shared) for file in listed.list_frame_files(sample_id))
+
+    def _read_frame(self, name: str, listed: ListedImage, file: int, shared: SharedFrames) -> bytes:
+        if (name, file) not in shared:
+            shared[name, file] = self._read_listed_file(name, listed, file)
+        return shared[name, file]
+
+    def _read_listed_file(self, name: str, listed: ListedImage, file: int) -> bytes:
+        with self._name_image(name, file):
+            size = int(listed.sizes[file])
             if listed.offsets is not None and self.shard_reader is not None:
-                return self.shard_reader.read_bytes_at(sample_id, int(listed.offsets[sample_id]), size)
+                return self.shard_reader.read_bytes_at(file, int(listed.offsets[file]), size)
             root = self.roots.get(name, self.root)
-            return read_file(root, listed.file_name(sample_id), size, int(listed.mtimes_ns[sample_id]))
+            return read_file(root, listed.file_name(file), size, int(listed.mtimes_ns[file]))
+
+    @contextmanager
+    def _name_image(self, name: str, file: int | None = None) -> Iterator[None]:
+        """Adds the name of an image and of its file to an error."""
+        try:
+            yield
         except UnfitFileError as error:
-            raise UnfitFileError(f"{self._describe_image(name, sample_id)}: {error}") from error
+            raise UnfitFileError(f"{self._describe_image(name, file)}: {error}") from error
         except OSError as error:
-            raise ImageReadError(self._describe_image(name, sample_id), error) from error
+            raise ImageReadError(self._describe_image(name, file), error) from error
+
+    def name_bad_frame(self, sample_id: int, error: BadImageError) -> BadImageError:
+        """Returns the error with the name of its file if a frame of a clip is at fault, else as it is."""
+        if not isinstance(error, BadFrameError):
+            return error
+        file = self.images[error.image].list_frame_files(sample_id)[error.frame]
+        return BadImageError(f"{self._describe_image(error.image, file)}: {error.reason}")
 
     def _read_own_file(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
         if self.shard_reader is not None:
             return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
-    def _describe_image(self, name: str, sample_id: int) -> str:
+    def _describe_image(self, name: str, file: int | None) -> str:
         """Returns the name of an image and of its file, for a verdict; the own file is named elsewhere."""
-        listed = self.images.get(name)
-        return name if listed is None else f"{name} {listed.file_name(sample_id).decode(errors='backslashreplace')}"
+        return name if file is None else f"{name} {self.images[name].file_name(file).decode(errors='backslashreplace')}"
 
     def reopen_roots(self) -> None:
         """Opens the paths of the roots again, as a mount may have changed them. Raises DataAwayError."""

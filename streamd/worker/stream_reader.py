@@ -25,6 +25,7 @@ from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
+from streamd.decode.decoders import BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
@@ -33,7 +34,7 @@ from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
 from streamd.worker.cached_records import CachedRecords
 from streamd.worker.record_store import RecordStore
-from streamd.worker.sample_files import SampleBytes, SampleFiles, describe_read_error
+from streamd.worker.sample_files import SampleBytes, SampleFiles, SharedFrames, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
@@ -155,10 +156,11 @@ class StreamReader:
         # before its row is decoded.
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), self.manifest.sizes[ids].tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
+        shared: SharedFrames = {}
         return [
             None
             if sample_id == PAD_ID
-            else self._read_bytes_with_retry(sample_id, size, mtime_ns)
+            else self._read_bytes_with_retry(sample_id, size, mtime_ns, shared)
             if fit
             else UnreadFile.LATER
             for sample_id, size, mtime_ns, fit in rows
@@ -199,17 +201,21 @@ class StreamReader:
     def read_sample(self, sample_id: int) -> bytes | SampleBytes | UnfilledRow:
         """Reads the files of one sample, however large it is."""
         mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
-        return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
+        return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns, {})
 
-    def _read_bytes_with_retry(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes | UnfilledRow:
+    def _read_bytes_with_retry(
+        self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames
+    ) -> bytes | SampleBytes | UnfilledRow:
         try:
-            return self._read_bytes(sample_id, size, mtime_ns)
+            return self._read_bytes(sample_id, size, mtime_ns, shared)
         except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
             return self._retry_read(sample_id, size, mtime_ns)
 
-    def _read_bytes(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes:
+    def _read_bytes(
+        self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None
+    ) -> bytes | SampleBytes:
         if self.image_files is not None:
-            return self.image_files.read_sample(sample_id, size, mtime_ns)
+            return self.image_files.read_sample(sample_id, size, mtime_ns, shared)
         if self.shard_reader is not None:
             return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
@@ -238,6 +244,12 @@ class StreamReader:
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
         return UnfilledRow(sample_id, reason, lasting=lasting, of_this_host=of_this_host)
+
+    def format_bad_image(self, sample_id: int, error: BadImageError) -> str:
+        """Returns the reason that a verdict on a sample gives for a picture that cannot be decoded."""
+        return format_error_reason(
+            error if self.image_files is None else self.image_files.name_bad_frame(sample_id, error)
+        )
 
     def _reopen_root(self) -> None:
         """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.

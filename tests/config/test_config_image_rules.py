@@ -109,7 +109,6 @@ def test_like_drops_the_other_of_image_and_images() -> None:
         ({"images": {"photo": {**PHOTO, "dtype": "uint16"}}}, "images.photo.dtype: pixels of mode RGB are uint8"),
         ({"images": {"photo": PHOTO, "mask": {**MASK, "fill": 256}}}, "images.mask.fill: found 256; use a number from"),
         ({"images": {"photo": PHOTO, "mask": {**MASK, "normalize": "unit"}}}, "images.mask.normalize: class numbers"),
-        ({"images": {"photo": {**PHOTO, "frames": {}}}}, "images.photo.frames: is not in this version"),
         ({"images": BOTH, "cache": {"path": "c"}}, "cache: would keep one random crop of each sample"),
         (
             {"source": {"kind": "npy", "path": "x.npy"}, "images": BOTH},

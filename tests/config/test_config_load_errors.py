@@ -39,7 +39,7 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
             {"image": {"size": [8, 8], "blur": 2}},
             (
                 "image.blur: unknown key; use from, root, like, size, mode, channels, dtype, range, resize, fill, "
-                "exact, scale, ratio, views or normalize"
+                "exact, scale, ratio, views, frames or normalize"
             ),
         ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
@@ -55,8 +55,8 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"source": {"kind": "folder", "path": "d", "take": 5}},
  f"source.take: is not in this version; {UNSERVED_KEYS['take']}"),
         ({"split": {"folds": 5}}, f"split.folds: is not in this version; {UNSERVED_KEYS['folds']}"),
-        ({"images": {"a": {"size": [8, 8], "frames": {}}}},
- f"images.a.frames: is not in this version; {UNSERVED_KEYS['frames']}"),
+        ({"images": {"a": {"size": [8, 8], "frames": {"by": "a", "order": "b", "offsets": [0], "edg": "drop"}}}},
+ "images.a.frames.edg: unknown key; did you mean 'edge'?"),
         ({"source": {"kind": "folder", "path": "d", "images": "x"}},
  "source.images: belongs to kind hdf5 or lmdb, but kind is folder; remove it, or change the kind"),
         ({"source": {"kind": "table", "path": "d.csv", "image": "f", "where": {"a": {"above": 3}}}},

@@ -9,6 +9,7 @@ import pytest
 from streamd.config.image_rules import build_image_spec
 from streamd.config.load import load_config
 from streamd.config.schema import StreamConfig
+from streamd.dataset.sources import FrameRule
 from streamd.errors import ConfigError
 
 FOLDER: dict[str, Any] = {"kind": "folder", "path": "d"}
@@ -73,3 +74,64 @@ def test_boxes_may_follow_an_image_without_views() -> None:
     images = {"photo": {**VIEWED, "from": "p"}, "whole": {"size": [8, 9], "from": "w"}}
     labels = {"boxes": {"type": "boxes", "max": 3, "of": "whole"}}
     assert stream(source={"kind": "table", "path": "t.csv"}, images=images, labels=labels).labels is not None
+
+
+CLIP: dict[str, Any] = {"size": [8, 9], "frames": {"by": "drive", "order": "frame", "offsets": [-1, 0]}}
+TABLE: dict[str, Any] = {"kind": "table", "path": "t.csv", "image": "path"}
+
+
+def test_frames_stand_before_the_shape_of_the_picture_and_are_followed() -> None:
+    mask = {"like": "clip", "mode": "index", "from": "mask"}
+    images = stream(source=TABLE, images={"clip": CLIP, "mask": mask}).all_images
+    assert build_image_spec("clip", images, "none").shape == (2, 8, 9, 3)
+    assert build_image_spec("clip", images, "none").picture_shape == (8, 9, 3)
+    assert build_image_spec("mask", images, "none").shape == (2, 8, 9)
+    request = stream(source=TABLE, image=CLIP).listing_request.images
+    assert request is not None
+    assert request["image"].place is None
+    assert request["image"].frames == FrameRule("drive", "frame", (-1, 0), "repeat")
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"offsets": []}, "image.frames.offsets: "),
+        ({"offsets": [0] * 65}, "image.frames.offsets: "),
+        ({"offsets": [0.5]}, "image.frames.offsets[0]: "),
+        ({"offsets": [True]}, "image.frames.offsets[0]: "),
+        ({"offsets": -1}, "image.frames.offsets: "),
+        ({"edge": "wrap"}, "image.frames.edge: found 'wrap'; use repeat or drop"),
+        ({"by": ""}, "image.frames.by: "),
+        ({"every": 2}, "image.frames.every: unknown key"),
+    ],
+)
+def test_the_rule_of_frames_is_checked(rule: dict[str, Any], says: str) -> None:
+    assert refusal(source=TABLE, image={**CLIP, "frames": CLIP["frames"] | rule}).startswith(says)
+
+
+def test_what_does_not_go_with_frames_is_refused_by_name() -> None:
+    assert refusal(image=CLIP) == (
+        "image.frames: a folder has no columns that say which pictures follow each other; use kind table, with a "
+        "column for drive and one for frame"
+    )
+    assert refusal(image={**CLIP, "size": "stored"}, source={"kind": "npy", "path": "x.npy"}) == (
+        "image.frames: clips of .npy arrays are not in this version; list picture files in a table"
+    )
+    both = {**CLIP, "views": 2, "resize": "random_crop"}
+    assert refusal(image=both, source=TABLE) == (
+        "image.views: an image has views or frames, and not both; remove one of them"
+    )
+    followers = {"clip": CLIP, "mask": {"like": "clip", "mode": "index", "from": "{stem}.png"}}
+    assert refusal(images=followers, source=TABLE) == (
+        "images.mask.from: the frames of a clip are files that a column names, and a pattern is not a column; write "
+        "the file names into a column"
+    )
+    followers["mask"] = {"like": "clip", "mode": "index", "frames": CLIP["frames"]}
+    assert refusal(images=followers, source=TABLE) == "images.mask.frames: follows from like: clip; remove it"
+    assert refusal(image=CLIP, source=TABLE, labels=BOXES) == (
+        "labels.boxes.of: image has frames, and boxes lie in one picture; name an image without frames, or leave the "
+        "label out"
+    )
+    assert refusal(image=CLIP, source=TABLE, cache={"path": "c"}) == (
+        "cache: a cache of clips is not in this version; remove it"
+    )

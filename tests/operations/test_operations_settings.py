@@ -26,6 +26,7 @@ TRAIN: Final = {"source": {**SOURCE, "part": "train"}}
 CROP: Final = {"size": [8, 8], "resize": "random_crop"}
 RAW: Final = {"size": [8, 8], "mode": "raw", "channels": 3}
 MASK: Final = {"size": [8, 8], "mode": "index"}
+CLIP: Final[dict[str, Any]] = {"by": "other", "order": "weight", "offsets": [-1, 0]}
 BOXES: Final[dict[str, Any]] = {"labels": {"boxes": {"type": "boxes", "max": 3}}}
 CHUNK: Final = {"shuffle": {"kind": "chunk", "chunk": 4, "buffer": 2}}
 
@@ -47,6 +48,13 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "image.mode": ({}, {"image": {"size": [8, 8], "mode": "L"}}),
     "image.resize": ({}, {"image": {"size": [8, 8], "resize": "crop"}}),
     "image.views": ({"image": CROP}, {"image": {**CROP, "views": 2}}),
+    **{
+        f"image.frames.{key}": (
+            {"image": {"size": [8, 8], "frames": CLIP}},
+            {"image": {"size": [8, 8], "frames": {**CLIP, key: value}}},
+        )
+        for key, value in (("by", "label"), ("order", "image"), ("offsets", [-2, 0]), ("edge", "drop"))
+    },
     "image.exact": ({}, {"image": {"size": [8, 8], "exact": True}}),
     "image.scale": ({"image": CROP}, {"image": {**CROP, "scale": [0.5, 1.0]}}),
     "image.ratio": ({"image": CROP}, {"image": {**CROP, "ratio": [1.0, 1.0]}}),

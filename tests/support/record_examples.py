@@ -97,6 +97,7 @@ EXAMPLES_OF_RECORDS: Final = (
         "simclr", "nearest neighbours alike", lambda names: float(names["score"]), lambda _: 0.25, 0.3, levels=None
     ),
     RecordExample("cameras", "mean error, °", find_last("val_mae"), measure_middle_angle, 0.5, perfect=0.0),
+    RecordExample("clip", "mean error, °", find_last("val_mae"), measure_still_frame, 0.5, perfect=0.0),
     RecordExample("tiles", "accuracy", find_last("val_accuracy"), lambda _: 0.25, 0.8),
 )
 

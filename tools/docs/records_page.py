@@ -80,6 +80,11 @@ CHAPTERS: Final = {
         "Each column of the table is an image of the sample. A bad picture makes its sample bad, and says which it "
         "was.",
     ),
+    "clip": Chapter(
+        "A clip of three frames",
+        "`frames` shows each row with earlier rows of its drive: the picture tells how the road bends, and only the "
+        "clip tells whether the bend grows. Each picture is read once for all clips of a batch that a worker makes.",
+    ),
     "tiles": Chapter(
         "Tiles of 16 bits and four channels",
         "`mode: raw` reads the numbers of the TIFF as they are, and `normalize` scales them in the model.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from streamd.decode.class_numbers import read_class_numbers
 from streamd.decode.geometry import Size
 from streamd.decode.sniff import detect_format
 from streamd.worker.array_records import ArrayRecords, find_image_arrays
+from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import StreamReader
 
 _UNKNOWN: Final = None  # the size of a file that Pillow cannot read
@@ -32,11 +33,12 @@ def count_odd_sizes(
             result.odd_sizes[name] = result.odd_sizes.get(name, OddSizes()).add_odd_sizes(found)
 
 
-def count_class_pixels(result: GroupResult, files: Sequence[bytes], images: Mapping[str, ImageSpec]) -> None:
+def count_class_pixels(result: GroupResult, files: SampleBytes, images: Mapping[str, ImageSpec]) -> None:
     """Adds the class numbers of the masks among the files of a sample, which were decoded before without an error."""
-    for data, (name, image) in zip(files, images.items(), strict=True):
+    for of_image, (name, image) in zip(files, images.items(), strict=True):
         if image.mode == "index":
-            _add_class_numbers(result, name, read_class_numbers(data, detect_format(data)))
+            for data in (of_image,) if isinstance(of_image, bytes) else of_image:
+                _add_class_numbers(result, name, read_class_numbers(data, detect_format(data)))
 
 
 def count_array_class_pixels(result: GroupResult, sample_id: int, reader: StreamReader) -> None:

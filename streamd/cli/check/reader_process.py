@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from io import BytesIO
 from itertools import compress
 from typing import BinaryIO, Final, cast
@@ -51,6 +51,7 @@ from streamd.worker.box_labels import build_box_label, find_label_geometry
 from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.record_store import SampleGeometries
+from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transform_call import FailedTransformError, UnfitTransformError
 from streamd.worker.transforms import RNG_PURPOSE
@@ -106,9 +107,9 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             page.write_row_progress(0, place, WorkerPhase.DECODING)
             files = blob if isinstance(blob, tuple) else (blob,)
             draws = {name: numbers[place] for name, numbers in drawn.items()}
-            landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader.spec.images, draws)
+            landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader, draws)
             if landed is not None:
-                digest = _compute_content_digest(b"".join(files))
+                digest = _compute_content_digest(b"".join(_list_all_files(files)))
                 _count_odd_boxes(seen, sample_id, landed, reader)
                 count_odd_sizes(seen, sample_id, _find_stored_sizes(files, landed, reader), reader.spec.images)
                 if sample_id in counted:
@@ -116,7 +117,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
                 if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
-                    _count_format_and_size(seen, files[0], reader.spec.image)
+                    _count_format_and_size(seen, next(_list_all_files(files)), reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
@@ -167,17 +168,17 @@ def _compute_content_digest(data: bytes | memoryview) -> str:
 def _decode_sample_or_add_fault(
     result: GroupResult,
     sample_id: int,
-    files: Sequence[bytes],
+    files: SampleBytes,
     rows: Mapping[str, Row],
-    images: Mapping[str, ImageSpec],
+    reader: StreamReader,
     draws: Mapping[str, Draw | None],
 ) -> dict[str, Geometry] | None:
     """Decodes all images of a sample into `rows` and returns where they lie there. Adds a fault to `result` instead."""
     started_s = time.monotonic()
     try:
-        landed = decode_sample(files, rows, images, draws)
+        landed = decode_sample(files, rows, reader.spec.images, draws)
     except BadImageError as error:
-        result.faults.append(SampleFault(sample_id, format_error_reason(error), "verdict"))
+        result.faults.append(SampleFault(sample_id, reader.format_bad_image(sample_id, error), "verdict"))
         return None
     result.decode_s += time.monotonic() - started_s
     return landed
@@ -194,16 +195,19 @@ def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometri
                 result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
 
 
-def _find_stored_sizes(
-    files: Sequence[bytes], landed: SampleGeometries, reader: StreamReader
-) -> dict[str, Size | None]:
+def _list_all_files(files: SampleBytes) -> Iterator[bytes]:
+    """Yields the files of all images of a sample, those of clips one by one."""
+    return (each for image in files for each in ((image,) if isinstance(image, bytes) else image))
+
+
+def _find_stored_sizes(files: SampleBytes, landed: SampleGeometries, reader: StreamReader) -> dict[str, Size | None]:
     """Returns the upright (height, width) of each image of a sample that has several; None where it is not known."""
     images = reader.spec.images
     if len(images) == 1:
         return {}
-    # Images with views land in several ways.
+    # Images with views land in several ways, and clips have several files, of which the first one counts.
     return {
-        name: landed[name].source if name in landed else _parse_image_size(data)
+        name: landed[name].source if name in landed else _parse_image_size(data if isinstance(data, bytes) else data[0])
         for name, data in zip(images, files, strict=True)
     }
 

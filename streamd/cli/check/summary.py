@@ -75,7 +75,12 @@ def build_findings(
         leaks=[_build_data_leak(each, streams) for each in shared if reported.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
         similar_classes=list(_find_similar_classes(streams, config)),
-        notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
+        notes=[
+            *notes,
+            *_find_random_crop_warnings(streams),
+            *_find_clip_split_warnings(streams, config),
+            *map(_format_identical_streams, alike),
+        ],
     )
 
 
@@ -87,6 +92,20 @@ def _find_random_crop_warnings(streams: StreamsByName) -> Iterator[str]:
                 f"{name}: is not shuffled, as for evaluation, and shows a different part of each image in every "
                 "epoch, so that results differ by chance; set image.resize: crop there"
             )
+
+
+def _find_clip_split_warnings(streams: StreamsByName, config: Config) -> Iterator[str]:
+    """Warns of clips whose split may put rows of one sequence into both parts, which then share pictures."""
+    for name in streams:
+        stream = config.streams[name]
+        if stream.split is None or stream.source.part not in {"train", "validation"}:
+            continue
+        for image, settings in stream.all_images.items():
+            if settings.frames is not None and stream.split.by != settings.frames.by:
+                yield (
+                    f"{name}: the clips of {image!r} show neighbouring rows, which the split may have put into the "
+                    f"other part, so that validation looks better than it is; add  by: {settings.frames.by}  to split"
+                )
 
 
 def _format_identical_streams(names: Sequence[str]) -> str:

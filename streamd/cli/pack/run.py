@@ -104,6 +104,10 @@ def _check_not_random(config: Config, options: PackOptions) -> None:
             raise ConfigError(
                 f"{key}.views: a pack of views is not in this version; pack a stream of its own without views"
             )
+        if image.frames is not None:
+            raise ConfigError(
+                f"{key}.frames: a pack of clips is not in this version; pack a stream of its own without frames"
+            )
         if image.resize == "random_crop" and not (options.format == "tar" and stream.source.is_encoded):
             keeping = "use --format tar, which keeps the files, or " if stream.source.is_encoded else ""
             raise ConfigError(

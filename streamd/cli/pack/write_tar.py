@@ -120,7 +120,8 @@ class TarWriter:
         if isinstance(found, UnfilledRow):
             name = self._job.stream.format_file_name(sample_id)
             raise PackError(f"{name} was decoded, but cannot be read again: {found.reason}")
-        return (found,) if isinstance(found, bytes) else found
+        files = (found,) if isinstance(found, bytes) else found
+        return tuple(each for each in files if isinstance(each, bytes))  # a stream of clips is not packed
 
     def _iterate_label_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
         """Yields the small members of each sample, by suffix."""

@@ -30,7 +30,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.patterns import NPY_SUFFIX
 from streamd.dataset.scan import scan_source
-from streamd.dataset.sources import ArrayForm, DataSource, ImageSource, LabelSource
+from streamd.dataset.sources import DataSource, ImageSource, LabelSource
 from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
@@ -222,6 +222,8 @@ def _format_images_for_id(stream: StreamConfig) -> str:
     places = "" if request.images is None else f" {dict(images)!r}"
     forms = {name: image.form for name, image in images.items() if image.form is not None}
     places += f" {forms!r}" if forms else ""
+    clips = {name: image.frames for name, image in images.items() if image.frames is not None}
+    places += f" {clips!r}" if clips else ""
     return places if request.raw is None else f"{places} {request.raw!r}"
 
 
@@ -274,14 +276,16 @@ def describe_portable_settings(stream: StreamConfig) -> str:
     return f"{given}{version} {labels} {request.split} {weights}{images}"
 
 
-def _describe_images(images: Mapping[str, ImageSource], kind: str) -> dict[str, tuple[str | None, ArrayForm | None]]:
-    """Returns where the images of a sample lie, less the folders of .npy files, and what arrays of them must hold."""
+def _describe_images(images: Mapping[str, ImageSource], kind: str) -> str:
+    """Describes where the images of a sample lie, less the folders of .npy files, and what their arrays must hold."""
     places = {name: image.place for name, image in images.items()}
     named = {
         name: Path(place).name if place is not None and (kind == "npy" or place.endswith(NPY_SUFFIX)) else place
         for name, place in places.items()
     }
-    return {name: (named[name], image.form) for name, image in images.items()}
+    clips = {name: image.frames for name, image in images.items() if image.frames is not None}
+    described = f"{ {name: (named[name], image.form) for name, image in images.items()} }"
+    return f"{described} {clips!r}" if clips else described
 
 
 def _drop_path(label: LabelSource) -> LabelSource:

@@ -62,10 +62,7 @@ def iterate_image_copies(
             continue
         own = roots.get(name)
         place = root if own is None else Path(os.path.normpath(_find_image_anchor(config, name) / own))
-        if isinstance(image, ListedArrays):
-            names = image.array_file_names()
-        else:
-            names = [image.file_name(sample_id) for sample_id in range(listed.samples)]
+        names = image.array_file_names() if isinstance(image, ListedArrays) else image.file_names()
         yield ImageCopy(name, place, names, image.sizes.astype(np.int64))
 
 

@@ -98,7 +98,7 @@ def read_label_table(
     """
     where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"
     asked = table.build_label_column_requests(stream, labels)
-    group = [] if group_column is None else [table.ColumnRequest(group_column, by, by)]
+    group = [] if group_column is None else [columns.ColumnRequest(group_column, by, by)]
     tests = table.build_condition_column_requests(source.where or {}, where)
     opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
     names = _request_name_column(opened, source.names, f"streams.{stream}.source.names")
@@ -120,18 +120,18 @@ def read_label_table(
     return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None)
 
 
-def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[table.ColumnRequest]:
+def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[columns.ColumnRequest]:
     """Returns the request for the column of names: the configured one, or the one that streamd pack writes, or none."""
     if opened is None:
         return []
     is_packed = opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0])
     column = wanted or (opened.column_names[0] if is_packed else None)
-    return [] if column is None else [table.ColumnRequest(column, key, key)]
+    return [] if column is None else [columns.ColumnRequest(column, key, key)]
 
 
 def _read_table_columns(
-    opened: columns.TableFile | None, requests: Sequence[table.ColumnRequest], images: int
-) -> dict[table.ColumnRequest, Column]:
+    opened: columns.TableFile | None, requests: Sequence[columns.ColumnRequest], images: int
+) -> dict[columns.ColumnRequest, Column]:
     if opened is None and requests:
         raise ConfigError(
             f"{requests[0].key}: no table has a column {requests[0].column!r}; add table: FILE under source, or "

@@ -10,24 +10,16 @@ import pyarrow as pa
 
 from streamd.dataset.files import TableSource, lookup
 from streamd.dataset.files.beside import build_images_key
+from streamd.dataset.files.clip_frames import ClipRequest, find_frame_rows, find_whole_clips
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
-from streamd.dataset.labels.columns import select_rows
+from streamd.dataset.labels.columns import ColumnRequest, select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.dataset.sources import ImageSource, LabelSource, Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnRequest:
-    """A column, the configuration key that needs it (`key`), and the key that names it (`named_by`)."""
-
-    column: str
-    key: str
-    named_by: str
 
 
 def scan_table(
@@ -48,32 +40,50 @@ def scan_table(
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
-        found, wanted = _read_sample_columns(stream, source, table, asked.requests, labels, group_column, faults)
-        rows, root = found[asked.own].rows, asked.root
+        read = _read_sample_columns(stream, source, table, asked, labels, group_column, faults)
+        found, rows, root = read.own, read.own[asked.own].rows, asked.root
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
-            values, specs, fixed = convert_labels(labels, wanted)
-        wanted.clear()
+            values, specs, fixed = convert_labels(labels, read.labels)
         texts = cells.convert_to_nonempty_texts(found[asked.own])
         files = lookup.normalize_file_names(rows, texts, root, f"{key}.root")
-        groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(found)
+        groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(read)
+        frames, all_rows = read.frames, read.all_rows
         # The table's text is not needed while the files are looked up, which takes longest.
-        del texts
-        found.clear()
+        del texts, found, read
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-        listed = asked.stat_images(rows, beside, progress)
+        listed = asked.stat_images(rows, beside, progress, frames, all_rows)
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
+
+
+@dataclass(slots=True)
+class _SampleColumns:
+    """The columns of the rows that are samples: `own` has file names and groups, `labels` those of each label.
+
+    Clips also show rows that are no samples of their own: `clips` has the file names of all rows that `where` selects,
+    which are `all_rows`, and `frames` the places among them of the frames of each sample, by the name of the image.
+    """
+
+    own: dict[ColumnRequest, Column]
+    labels: dict[str, list[Column]]
+    clips: dict[ColumnRequest, Column]
+    frames: dict[str, Int64s]
+    all_rows: SourceRows
 
 
 @dataclass(frozen=True, slots=True)
 class _ImageColumns:
-    """The column that gives each sample its file, `own`, and those of further images by name, each with its root."""
+    """The column that gives each sample its file, `own`, and those of further images by name, each with its root.
+
+    The images in `clips`, with the columns by which their frames are found, are among the further ones.
+    """
 
     own: ColumnRequest
     root: Path
     more: dict[str, ColumnRequest]
     roots: dict[str, Path]
+    clips: dict[str, ClipRequest]
 
     @staticmethod
     def from_request(stream: str, source: TableSource, images: Mapping[str, ImageSource]) -> _ImageColumns:
@@ -84,36 +94,56 @@ class _ImageColumns:
             for name, image in named.items()
         }
         roots = {name: lookup.resolve_root(image.root or source.root, source.path) for name, image in named.items()}
+        clips = {
+            name: ClipRequest.from_rule(f"streams.{stream}.images.{name}.frames", image.frames)
+            for name, image in images.items()
+            if image.frames is not None
+        }
         if source.image is not None:
             key = f"streams.{stream}.source.image"
-            root = lookup.resolve_root(source.root, source.path)
-            return _ImageColumns(ColumnRequest(source.image, key, key), root, more, roots)
-        first = next(iter(more))
-        return _ImageColumns(more.pop(first), roots.pop(first), more, roots)
+            own, root = ColumnRequest(source.image, key, key), lookup.resolve_root(source.root, source.path)
+        else:
+            first = next(iter(more))
+            own, root = (more[first], roots[first]) if first in clips else (more.pop(first), roots.pop(first))
+        for name in clips.keys() - more.keys():
+            more[name], roots[name] = own, root
+        return _ImageColumns(own, root, more, roots, clips)
 
     @property
     def requests(self) -> list[ColumnRequest]:
-        """All of the columns, the sample's own first."""
+        """The columns of file names, the sample's own first."""
         return [self.own, *self.more.values()]
 
-    def normalize_names(self, found: Mapping[ColumnRequest, Column]) -> dict[str, PathColumn]:
+    def normalize_names(self, read: _SampleColumns) -> dict[str, PathColumn]:
         """Returns the file names of further images. Raises ConfigError for names that lead out of their root."""
+        places = {name: read.clips if name in self.clips else read.own for name in self.more}
         return {
             name: lookup.normalize_file_names(
-                found[ask].rows, cells.convert_to_nonempty_texts(found[ask]), self.roots[name], ask.named_by
+                places[name][ask].rows,
+                cells.convert_to_nonempty_texts(places[name][ask]),
+                self.roots[name],
+                ask.named_by,
             )
             for name, ask in self.more.items()
         }
 
     def stat_images(
-        self, rows: SourceRows, names: Mapping[str, PathColumn], progress: Callable[[int], None]
+        self,
+        rows: SourceRows,
+        names: Mapping[str, PathColumn],
+        progress: Callable[[int], None],
+        frames: Mapping[str, Int64s],
+        all_rows: SourceRows,
     ) -> dict[str, ImageFiles]:
         """Returns the files of further images, with their sizes and mtimes. Raises ConfigError for missing ones."""
         return {
             name: ImageFiles(
                 files,
-                *lookup.stat_listed_files(rows, self.roots[name], files, self.more[name].named_by, progress),
+                *lookup.stat_listed_files(
+                    all_rows if name in frames else rows, self.roots[name], files, self.more[name].named_by, progress
+                ),
                 None if self.roots[name] == self.root else self.roots[name],
+                frames=frames.get(name),
             )
             for name, files in names.items()
         }
@@ -133,29 +163,46 @@ def _read_sample_columns(
     stream: str,
     source: TableSource,
     table: columns.TableFile,
-    images: Sequence[ColumnRequest],
+    images: _ImageColumns,
     labels: Mapping[str, LabelSource],
     group_column: str | None,
     faults: FaultCollector,
-) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
-    """Returns the columns of file names and groups, and those of each label, of the rows that are samples."""
+) -> _SampleColumns:
+    """Reads the columns of a stream, and leaves out rows that `where` does not select, and those without all frames."""
     by, where = f"streams.{stream}.split.by", source.where or {}
-    own = [*images] if group_column is None else [*images, ColumnRequest(group_column, by, by)]
+    own = images.requests if group_column is None else [*images.requests, ColumnRequest(group_column, by, by)]
     asked, tests = (
         build_label_column_requests(stream, labels),
         build_condition_column_requests(where, f"streams.{stream}.source.where"),
     )
+    sorting = [ask for clip in images.clips.values() for ask in (clip.by, clip.order)]
     found = read_requested_columns(
-        table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()], faults
+        table, [*own, *sorting, *(ask for several in asked.values() for ask in several), *tests.values()], faults
     )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.
-    wanted |= npy_columns.read_label_files(stream, labels, len(found[images[0]].cells))
+    wanted |= npy_columns.read_label_files(stream, labels, len(found[images.own].cells))
     if where:
         kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
-        found = {ask: select_column_rows(found[ask], kept) for ask in own}
+        found = {ask: select_column_rows(found[ask], kept) for ask in [*own, *sorting]}
         wanted = {name: [select_column_rows(column, kept) for column in several] for name, several in wanted.items()}
-    return {ask: found[ask] for ask in own}, wanted
+    read = _SampleColumns({ask: found[ask] for ask in own}, wanted, {}, {}, found[images.own].rows)
+    if images.clips:
+        _select_clip_rows(read, images, found)
+    return read
+
+
+def _select_clip_rows(read: _SampleColumns, images: _ImageColumns, found: Mapping[ColumnRequest, Column]) -> None:
+    """Adds the frames of clips to the columns, and leaves out the rows that lack a frame."""
+    frames = {name: find_frame_rows(clip, found[clip.by], found[clip.order]) for name, clip in images.clips.items()}
+    read.clips = {images.more[name]: found[images.more[name]] for name in frames}
+    kept = find_whole_clips(images.clips, frames)
+    read.frames = {name: places[kept] for name, places in frames.items()}
+    if kept.size < len(found[images.own].cells):
+        read.own = {ask: select_column_rows(column, kept) for ask, column in read.own.items()}
+        read.labels = {
+            name: [select_column_rows(column, kept) for column in several] for name, several in read.labels.items()
+        }
 
 
 def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:

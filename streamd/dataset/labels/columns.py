@@ -142,6 +142,15 @@ class TextSettings:
     decimal: Literal[".", ","] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnRequest:
+    """A column, the configuration key that needs it (`key`), and the key that names it (`named_by`)."""
+
+    column: str
+    key: str
+    named_by: str
+
+
 def read_table_header(path: Path, key: str, settings: TextSettings | None = None) -> TableFile:
     """Reads the names of the columns, and decides how the rest is read. Raises ConfigError."""
     suffix, settings = path.suffix.lower(), settings or TextSettings()

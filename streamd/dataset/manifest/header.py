@@ -20,7 +20,7 @@ import numpy as np
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, TextColumn
 from streamd.dataset.manifest.image_arrays import ImageArrayHeader, find_array_contradiction, list_array_columns
-from streamd.dataset.manifest.image_files import list_image_columns
+from streamd.dataset.manifest.image_files import is_frame_column, list_image_columns
 from streamd.dataset.manifest.ragged import ROWS_PREFIX
 from streamd.dataset.manifest.types import ArrayFiles, ShardFiles
 from streamd.errors import ConfigError
@@ -158,6 +158,8 @@ def _find_column_form(header: ManifestHeader, name: str) -> tuple[re.Pattern[str
     """Returns the dtypes that a column may have, and its width: 0 for shape (n,)."""
     if name == "weights":
         return _DTYPES["float"], 0
+    if is_frame_column(name):
+        return _INTEGER_DTYPES, header.columns[name].shape[-1]
     spec = header.labels.get(name.removeprefix(LABEL_PREFIX)) if name.startswith(LABEL_PREFIX) else None
     rows = header.labels.get(name.removeprefix(ROWS_PREFIX)) if name.startswith(ROWS_PREFIX) else None
     if rows is not None:
@@ -176,7 +178,8 @@ def _list_needed_columns(header: ManifestHeader) -> dict[str, int | None]:
     needed |= {f"{LABEL_PREFIX}{name}": samples for name in header.labels}
     needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in ("weights", "rows") if name in columns}
-    needed |= list_image_columns(header.images, samples, columns) | list_array_columns(header.image_arrays)
+    counts = {name: extent.shape[0] for name, extent in columns.items()}
+    needed |= list_image_columns(header.images, samples, counts) | list_array_columns(header.image_arrays)
     if any(name.startswith(DISPLAY_PREFIX) for name in columns):
         needed |= {f"{DISPLAY_PREFIX}names": None, f"{DISPLAY_PREFIX}offsets": samples + 1}
     for prefix, names in (("", files), (DISPLAY_PREFIX, samples)):

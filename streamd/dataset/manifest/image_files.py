@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, build_name_columns, narrow_integers
 from streamd.dataset.manifest.types import ImageFiles
 
 IMAGE_PREFIX: Final = "image."
+_FRAMES: Final = "frames"
 
 
 def build_image_columns(images: Mapping[str, ImageFiles]) -> dict[str, ColumnArray]:
@@ -23,6 +25,7 @@ def build_image_columns(images: Mapping[str, ImageFiles]) -> dict[str, ColumnArr
         own = build_name_columns(image.files)
         own |= {"sizes": narrow_integers(image.sizes), "mtimes_ns": narrow_integers(image.mtimes_ns)}
         own |= {} if image.offsets is None else {"offset": narrow_integers(image.offsets)}
+        own |= {} if image.frames is None else {_FRAMES: narrow_integers(image.frames)}
         columns |= {f"{IMAGE_PREFIX}{name}.{column}": values for column, values in own.items()}
     return columns
 
@@ -42,22 +45,39 @@ def digest_image_files(digest: IdentityDigest, images: Mapping[str, ImageFiles])
         digest.add_part_in_pieces(int(ends[-1]), image.files)
         for values in (ends, image.sizes.astype("<i8")):
             digest.add_part(values.tobytes())
+        if image.frames is not None:
+            digest.add_part(f"frames {image.frames.shape[1]}")
+            digest.add_part(image.frames.astype("<i8").tobytes())
 
 
-def list_image_columns(images: Iterable[str], samples: int, columns: Mapping[str, object]) -> dict[str, int | None]:
-    """Returns the columns that further images must have, with their numbers of rows; None where any is right."""
+def list_image_columns(images: Iterable[str], samples: int, columns: Mapping[str, int]) -> dict[str, int | None]:
+    """Returns the columns that further images must have, with their numbers of rows; None where any is right.
+
+    `columns` has the rows of those that there are.
+    """
     needed: dict[str, int | None] = {}
     for name in images:
         prefix = f"{IMAGE_PREFIX}{name}."
         is_in_shards = f"{prefix}offset" in columns
-        rows = {"names": None, "offsets": samples + 1, "sizes": samples, "folder": samples, "folders": None}
-        rows |= {"folder_ends": None, **({"offset": samples} if is_in_shards else {"mtimes_ns": samples})}
+        is_clip = f"{prefix}{_FRAMES}" in columns
+        files = columns.get(f"{prefix}sizes", samples) if is_clip else samples
+        rows = {"names": None, "offsets": files + 1, "sizes": files, "folder": files, "folders": None}
+        rows |= {"folder_ends": None, **({"offset": files} if is_in_shards else {"mtimes_ns": files})}
+        rows |= {_FRAMES: samples} if is_clip else {}
         needed |= {prefix + column: count for column, count in rows.items()}
     return needed
 
 
+def is_frame_column(name: str) -> bool:
+    """Whether a column of the manifest has the frames of clips, of any number each."""
+    return name.startswith(IMAGE_PREFIX) and name.endswith(f".{_FRAMES}")
+
+
 class ListedImage:
-    """The files of one further image in a mapped manifest. `root` is None where it is that of the samples."""
+    """The files of one further image in a mapped manifest. `root` is None where it is that of the samples.
+
+    `frames` (n, frames) has the files of each sample's clip, and is None where each sample has one file.
+    """
 
     def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
         prefix = f"{IMAGE_PREFIX}{name}."
@@ -66,8 +86,24 @@ class ListedImage:
         self.sizes = own["sizes"]
         self.mtimes_ns = own["mtimes_ns"]
         self.offsets = own.get("offset")
+        self.frames = own.get(_FRAMES)
         self._names = FileNames(own)
 
-    def file_name(self, sample_id: int) -> bytes:
-        """Returns the name of a sample's file, relative to the root."""
-        return self._names.file_name(sample_id)
+    def file_name(self, file: int) -> bytes:
+        """Returns the name of a file, relative to the root. Unless there are frames, its number is the sample's."""
+        return self._names.file_name(file)
+
+    def file_names(self) -> list[bytes]:
+        """Returns the names of all files, relative to the root."""
+        return [self._names.file_name(file) for file in range(self.sizes.size)]
+
+    def list_frame_files(self, sample_id: int) -> list[int]:
+        """Returns the numbers of the files of a sample: those of its frames, or its only one."""
+        return [sample_id] if self.frames is None else self.frames[sample_id].tolist()
+
+    def lookup_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns the bytes of the files of each sample, (len(ids),)."""
+        if self.frames is None:
+            return self.sizes[ids].astype(np.int64)
+        total: npt.NDArray[np.int64] = self.sizes[self.frames[ids]].astype(np.int64).sum(axis=1)
+        return total

@@ -337,7 +337,7 @@ class Manifest:
             return np.full(ids.size, sum(each.row_bytes for each in several), np.int64)
         # The images are added one by one, since most samples have one.
         own = self.sizes[ids].astype(np.int64)
-        return sum((image.sizes[ids].astype(np.int64) for image in self.images.values()), own)
+        return sum((image.lookup_bytes(ids) for image in self.images.values()), own)
 
     @property
     def columns_by_name(self) -> Mapping[str, ColumnArray]:

@@ -101,6 +101,9 @@ class ImageFiles:
 
     `files` are relative to `root`; None means the root of the samples. Where samples lie in shards, this image lies in
     the same shard, from `offsets` on, and `mtimes_ns` is empty.
+
+    Of clips, `frames` (n, frames) has the place in `files` of each frame of each sample, and `files` are any number:
+    the clips of neighbouring samples share their pictures.
     """
 
     files: Sequence[bytes]
@@ -108,9 +111,15 @@ class ImageFiles:
     mtimes_ns: Int64s
     root: Path | None = None
     offsets: Int64s | None = None
+    frames: Int64s | None = None
 
     def select_rows(self, rows: Int64s) -> ImageFiles:
         """Returns the files of the samples `rows`."""
+        if self.frames is not None:
+            used, places = np.unique(self.frames[rows], return_inverse=True)
+            frames = places.reshape(-1, self.frames.shape[1])
+            files = [self.files[place] for place in used.tolist()]
+            return ImageFiles(files, self.sizes[used], self.mtimes_ns[used], self.root, frames=frames)
         return ImageFiles(
             [self.files[row] for row in rows.tolist()],
             self.sizes[rows],

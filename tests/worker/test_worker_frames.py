@@ -1,0 +1,145 @@
+"""Clips: a sample's frames are the pictures of several rows, all cropped alike, each read once a task."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filled_rows import Filled
+from PIL import Image
+from support.driven_frames import HEIGHT, OFFSETS, WIDTH, build_frame, clip_config, list_rows, write_drives
+from test_worker_sample_files import arrays, reading
+
+from streamd.core.sampler import PAD_ID
+from streamd.core.spec import ImageSpec
+from streamd.dataset.paths.open_beneath import read_file
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.worker import sample_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_drives(tmp_path / "data")
+
+
+def expected_rows(sample: int) -> list[int]:
+    """The rows of the clip of a sample, where an end of its drive repeats its nearest row."""
+    rows = next(each for each in map(list_rows, ("north", "south")) if sample in each)
+    place = rows.index(sample)
+    return [rows[min(max(place + offset, 0), len(rows) - 1)] for offset in OFFSETS]
+
+
+def test_each_frame_is_the_picture_of_its_row(folder: Path, tmp_path: Path) -> None:
+    with reading(clip_config(folder), tmp_path / "state") as reader:
+        assert reader.spec.images["clip"].shape == (3, HEIGHT, WIDTH, 3)
+        assert reader.spec.samples == 8
+        batch = Filled(reader, [*range(7), PAD_ID])
+        assert batch.bad == []
+        for sample in range(7):
+            for frame, row in enumerate(expected_rows(sample)):
+                assert np.array_equal(batch.images[sample, frame], build_frame(row)), (sample, frame)
+        assert not batch.images[7].any()
+        assert batch.labels("angle")[:7].tolist() == pytest.approx([number / 10 for number in range(7)])
+
+
+def test_an_edge_that_drops_leaves_samples_out_and_keeps_their_pictures(folder: Path, tmp_path: Path) -> None:
+    with reading(clip_config(folder, {"edge": "drop"}), tmp_path / "state") as reader:
+        whole = sorted([*list_rows("north")[2:], *list_rows("south")[2:]])
+        assert reader.spec.samples == len(whole) == 4
+        assert [reader.manifest.file_name(sample) for sample in range(4)] == [b"%d.png" % row for row in whole]
+        batch = Filled(reader, [0, 1, 2, 3])
+        for sample, row in enumerate(whole):
+            for frame, shown in enumerate(expected_rows(row)):
+                assert np.array_equal(batch.images[sample, frame], build_frame(shown))
+        assert batch.labels("angle")[:4].tolist() == pytest.approx([row / 10 for row in whole])
+
+
+def test_neighbours_come_from_all_rows_of_other_parts_and_only_from_those_that_where_keeps(
+    folder: Path, tmp_path: Path
+) -> None:
+    source = {"kind": "table", "path": str(folder / "frames.csv"), "part": "validation"}
+    split = {"validation": 0.5, "seed": 1}
+    with reading(clip_config(folder, source=source, split=split), tmp_path / "part") as reader:
+        names = [int(reader.manifest.file_name(sample).split(b".")[0]) for sample in range(reader.spec.samples)]
+        assert 0 < len(names) < 8
+        batch = Filled(reader, [*range(len(names))])
+        for sample, row in enumerate(names):
+            for frame, shown in enumerate(expected_rows(row)):
+                assert np.array_equal(batch.images[sample, frame], build_frame(shown))
+        listed = reader.manifest.images["clip"]
+        used = {shown for row in names for shown in expected_rows(row)}
+        assert set(listed.file_names()) == {b"%d.png" % row for row in used}
+    kept = {"kind": "table", "path": str(folder / "frames.csv"), "where": {"part": "kept"}}
+    with reading(clip_config(folder, source=kept), tmp_path / "kept") as reader:
+        batch = Filled(reader, [*range(7)])
+        assert not any(np.array_equal(picture, build_frame(6)) for clip in batch.images for picture in clip)
+
+
+def test_a_picture_is_read_once_for_all_clips_of_a_task(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[bytes] = []
+
+    def count(root: int, name: bytes, *facts: int) -> bytes:
+        names.append(name)
+        return read_file(root, name, *facts)
+
+    monkeypatch.setattr(sample_files, "read_file", count)
+    with reading(clip_config(folder), tmp_path / "state") as reader:
+        Filled(reader, [*range(8)])
+    assert sorted(names) == [b"%d.png" % number for number in range(8)]
+
+
+def test_all_frames_of_a_clip_and_of_its_mask_show_the_same_part(folder: Path, tmp_path: Path) -> None:
+    clip = clip_config(folder)["images"]["clip"] | {"size": [9, 10], "resize": "random_crop"}
+    images: dict[str, Any] = {"clip": clip, "mask": {"like": "clip", "mode": "index"}}
+    with reading(clip_config(folder, images=images), tmp_path / "state") as reader:
+        found = arrays(Filled(reader, [*range(8)], epoch=2))
+        assert found["mask"].shape == (8, 3, 9, 10)
+        for sample in range(8):
+            rows = expected_rows(sample)
+            assert [np.unique(mask).tolist() for mask in found["mask"][sample]] == [[row] for row in rows]
+            # Two frames of one part differ by the numbers of their rows alone, less what rounding adds.
+            shift = found["clip"][sample, 0, :, :, 0].astype(int) - found["clip"][sample, 2, :, :, 0]
+            assert np.abs(shift - (rows[0] - rows[2])).max() <= 1
+        other = arrays(Filled(reader, [*range(8)], epoch=3))
+        assert not np.array_equal(found["clip"], other["clip"])
+        again = arrays(Filled(reader, [5], epoch=2))
+        assert np.array_equal(again["clip"][0], found["clip"][5])
+
+
+def test_a_frame_of_another_size_shows_the_part_in_proportion(folder: Path, tmp_path: Path) -> None:
+    rows = list_rows("south")
+    Image.fromarray(build_frame(rows[1])).resize((2 * WIDTH, 2 * HEIGHT), Image.Resampling.NEAREST).save(
+        folder / f"{rows[1]}.png"
+    )
+    clip = clip_config(folder)["images"]["clip"] | {"size": [9, 10], "resize": "random_crop"}
+    with reading(clip_config(folder, images={"clip": clip}), tmp_path / "state") as reader:
+        shown = Filled(reader, [rows[2]], epoch=1).images[0].astype(int)
+        assert np.abs(shown[1] - shown[0] - (rows[1] - rows[0])).max(axis=(0, 1))[:2].max() <= 8
+
+
+def test_a_bad_frame_makes_each_clip_that_shows_it_bad_and_is_named(folder: Path, tmp_path: Path) -> None:
+    with reading(clip_config(folder), tmp_path / "state") as reader:
+        north, south = list_rows("north"), list_rows("south")
+        path = folder / f"{north[0]}.png"
+        before = path.stat()
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(before.st_size - 8))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        (folder / f"{south[0]}.png").unlink()
+        batch = Filled(reader, [*range(8)])
+        reasons = {row.sample_id: row.reason for row in batch.bad}
+        assert set(reasons) == {*north[:3], *south}
+        assert reasons[north[1]].startswith(f"clip {north[0]}.png: ")
+        assert reasons[south[2]] == f"clip {south[0]}.png: No such file or directory"
+
+
+def test_frames_count_in_the_identity_of_pixels_only_where_they_are_given() -> None:
+    plain = ImageSpec(8, 8, 3)
+    ids = {compute_pixel_id(ImageSpec(8, 8, 3, frames=frames)) for frames in (0, 1, 2)}
+    assert len(ids) == 3
+    assert "frames" not in plain.describe_pixels()
+    assert ImageSpec(8, 8, 3, frames=2).row_bytes == 2 * plain.row_bytes
