@@ -1,5 +1,6 @@
 """What a trainer on another host gets over a link that is far, lossy or cut; as root, since it makes a link of its own.
 
+    python benchmarks/remote.py all       # all of these, and results/remote.md with their figures, 20 minutes
     python benchmarks/remote.py rate      # 1 Gbit/s, 100 ms: the gate beside ROUTER and DEALER alone, five rounds
     python benchmarks/remote.py loss      # the same link with 5 % loss, for minutes
     python benchmarks/remote.py cut       # what a cut of 45 s costs
@@ -30,7 +31,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import run
 import zmq
+from remote_page import build_report
+from report import RESULTS, finish
 
 HERE: Final = Path(__file__).resolve().parent
 NEAR, FAR, PORT = "10.77.0.1", "10.77.0.2", 5555
@@ -40,6 +44,8 @@ SLOW_SIZE: Final = 460  # makes batches of 20 MB
 BATCH_BYTES: Final = ROWS * SIZE * SIZE * 3
 BUFFERS: Final = "4096 131072 67108864"  # the kernel's usual 4 MiB to send is less than is under way at 100 ms
 STOP_S: Final = 30.0
+LOSSY_S: Final = 300.0
+KINDS: Final = ("rate", "loss", "cut", "slow", "kill")
 
 
 class Link:
@@ -367,33 +373,45 @@ def _finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "loss", "cut", "kill", "slow"])
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("what", choices=["all", *KINDS])
+    parser.add_argument("--seconds", type=float, help="of each part; default: 20, and 300 with loss")
+    parser.add_argument("--rounds", type=int, help="default: 5, and 9 of kill")
     parser.add_argument("--mbit", type=float, default=1000.0)
     parser.add_argument("--rtt-ms", type=float, default=100.0)
+    parser.add_argument("--results", type=Path, default=RESULTS / "remote.json")
     chosen = parser.parse_args()
-    loss = 5.0 if chosen.what == "loss" else 0.0
-    mbit, size = (10.0, SLOW_SIZE) if chosen.what == "slow" else (chosen.mbit, SIZE)
+    kinds = KINDS if chosen.what == "all" else (chosen.what,)
+    measured = {kind: measure(kind, chosen) for kind in kinds}
+    if chosen.what == "all":
+        finish(build_report(run.machine(), measured, chosen.seconds or LOSSY_S), chosen.results)
+
+
+def measure(kind: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Makes a link and a daemon, and measures one kind of thing; prints it as JSON."""
+    loss = 5.0 if kind == "loss" else 0.0
+    seconds = chosen.seconds or (LOSSY_S if kind == "loss" else 20.0)
+    rounds = chosen.rounds or (9 if kind == "kill" else 5)
+    mbit, size = (10.0, SLOW_SIZE) if kind == "slow" else (chosen.mbit, SIZE)
     with tempfile.TemporaryDirectory(prefix="sd") as name:
         folder = Path(name)
         with (
             Link(folder, bits_per_s=mbit * 1e6, delay_ms=chosen.rtt_ms / 2, loss=loss) as link,
             run_daemon(link, folder, size) as daemon,
         ):
-            match chosen.what:
+            match kind:
                 case "rate":
-                    result = measure_rate(link, folder, chosen.rounds, chosen.seconds)
+                    result = measure_rate(link, folder, rounds, seconds)
                 case "loss":
-                    result = measure_loss(link, folder, chosen.seconds)
+                    result = measure_loss(link, folder, seconds)
                 case "slow":
                     result = measure_slow(link, folder)
                 case "cut":
                     result = measure_cut(link, folder, 45.0)
                 case _:
-                    result = measure_kill(link, folder, daemon, chosen.rounds, chosen.seconds)
+                    result = measure_kill(link, folder, daemon, rounds, seconds)
             print((folder / "log").read_text(), file=sys.stderr)
-    print(json.dumps({"what": chosen.what, **result}))
+    print(json.dumps({"what": kind, **result}), flush=True)
+    return result
 
 
 if __name__ == "__main__":
