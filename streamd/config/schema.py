@@ -245,8 +245,10 @@ class StreamConfig(ConfigModel):
         problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
         problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
         problems += find_box_image_problems(self.labels, self.all_images)
-        given = {"has_transform": self.transform is not None, "has_cache": self.cache is not None}
-        problems += find_view_problems(self.all_images, self.source, self.labels, self._images_place, **given)
+        has_transform = self.transform is not None
+        problems += find_view_problems(
+            self.all_images, self.source, self.labels, self._images_place, has_transform=has_transform
+        )
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
         if problems:

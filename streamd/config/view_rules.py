@@ -18,7 +18,6 @@ def find_view_problems(
     place: tuple[str, ...],
     *,
     has_transform: bool,
-    has_cache: bool,
 ) -> Iterator[KeyProblem]:
     """Yields what is wrong with views and frames, each with the keys below the stream.
 
@@ -32,16 +31,8 @@ def find_view_problems(
             yield from _find_frame_problems(own, image, source)
         if image.views is None:
             continue
-        key = (*own, "views")
-        if not source.is_encoded:
-            why = f"images of kind {source.kind} have no views in this version"
-            yield key, f"{why}; remove it, or let the trainer's model make them"
-        elif image.resize != "random_crop" and not has_transform:
-            yield key, "makes equal views; add resize: random_crop, or a transform that draws from its rng"
-    if viewed and has_cache:
-        yield ("cache",), "a cache of views is not in this version; remove it"
-    if clips and has_cache:
-        yield ("cache",), "a cache of clips is not in this version; remove it"
+        if image.resize != "random_crop" and not has_transform:
+            yield (*own, "views"), "makes equal views; add resize: random_crop, or a transform that draws from its rng"
     several = dict.fromkeys(clips, "frames") | dict.fromkeys(viewed, "views")
     yield from _find_box_problems(images, source, labels, several)
 

@@ -34,6 +34,11 @@ class ClusterSettings:
         """The decode processes of a node."""
         return max(1, int(self.num_cpus))
 
+    @property
+    def needed_resources(self) -> dict[str, float]:
+        """What each node's actor reserves, by Ray's names."""
+        return {"CPU": self.num_cpus, **self.resources}
+
 
 _decoder: Final = msgspec.json.Decoder(ClusterSettings)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from streamd.decode.sniff import detect_format
 __all__ = [
     "BadFrameError",
     "BadImageError",
+    "DecodedFrames",
     "decode_image",
     "decode_into_rows",
     "decode_sample",
@@ -91,6 +92,18 @@ class BadFrameError(BadImageError):
         self.reason = reason
 
 
+class _DecodedFrame(NamedTuple):
+    """A frame that was decoded; `data` is kept, so that no other file has its identity."""
+
+    data: bytes
+    pixels: npt.NDArray[Any]
+    geometry: Geometry
+
+
+DecodedFrames = dict[tuple[str, int, Geometry | None], _DecodedFrame]
+"""Frames by their image, the identity of their file's bytes, and the geometry that they follow, if any."""
+
+
 def list_picture_draws(image: ImageSpec, draw: Draw | None) -> list[Draw | None]:
     """Returns the draw of each view of a sample, one row of `draw`; without views the only one."""
     if image.views and isinstance(draw, np.ndarray):
@@ -103,19 +116,24 @@ def decode_sample(
     rows: Mapping[str, npt.NDArray[Any]],
     images: Mapping[str, ImageSpec],
     draws: Mapping[str, Draw | None],
+    decoded: DecodedFrames | None = None,
 ) -> dict[str, Geometry]:
     """Decodes the files of one sample, in the order of `images`, into their rows; see `decode_image`.
 
     Images that follow another one are decoded after it. An image with views is decoded once for all of them; a clip has
-    a file for each frame. Returns how each image of one picture lands in its row. Raises BadImageError, which names the
-    image that is at fault where there are several, and is a BadFrameError for a clip.
+    a file for each frame, of which those in `decoded` are copied, and others are added to it. Returns how each image of
+    one picture lands in its row. Raises BadImageError, which names the image that is at fault where there are several,
+    and is a BadFrameError for a clip.
     """
     landed: dict[str, list[Geometry]] = {}
     files = dict(zip(images, blobs, strict=True))
     for name, image in sorted(images.items(), key=_follows_another):
         followed = None if image.like is None else landed[image.like]
         try:
-            landed[name] = _decode_pictures(name, files[name], rows[name], image, draws[name], followed)
+            if isinstance(data := files[name], bytes):
+                landed[name] = _decode_pictures(data, rows[name], image, draws[name], followed)
+            else:
+                landed[name] = _decode_frames(name, data, rows[name], image, followed or [draws[name]], decoded)
         except BadFrameError:
             raise
         except BadImageError as error:
@@ -124,20 +142,12 @@ def decode_sample(
 
 
 def _decode_pictures(
-    name: str,
-    files: bytes | Sequence[bytes],
-    row: npt.NDArray[Any],
-    image: ImageSpec,
-    draw: Draw | None,
-    followed: Sequence[Geometry] | None,
+    data: bytes, row: npt.NDArray[Any], image: ImageSpec, draw: Draw | None, followed: Sequence[Geometry] | None
 ) -> list[Geometry]:
-    """Decodes one image of a sample, all its views or frames, and returns how each picture lands."""
-    if not isinstance(files, bytes):
-        return _decode_frames(name, files, row, image, draw, followed)
+    """Decodes one image of a sample, all of its views, and returns how each picture lands."""
     if image.views:
-        shown = list_picture_draws(image, draw) if followed is None else followed
-        return decode_into_rows(files, [*row], image, shown)
-    return [decode_image(files, row, image, draw if followed is None else followed[0])]
+        return decode_into_rows(data, [*row], image, list_picture_draws(image, draw) if followed is None else followed)
+    return [decode_image(data, row, image, draw if followed is None else followed[0])]
 
 
 def _decode_frames(
@@ -145,17 +155,29 @@ def _decode_frames(
     files: Sequence[bytes],
     rows: npt.NDArray[Any],
     image: ImageSpec,
-    draw: Draw | None,
-    followed: Sequence[Geometry] | None,
+    shown: Sequence[Draw | None],
+    decoded: DecodedFrames | None,
 ) -> list[Geometry]:
-    """Decodes the frames of a clip: all of them show the part that the first one does."""
+    """Decodes the frames of a clip: all of them show the part that the first one does.
+
+    `shown` has the draw of the first one, or the geometry of each frame of the clip that this one follows.
+    """
     landed: list[Geometry] = []
     for frame, data in enumerate(files):
-        shown = landed[0] if landed else draw
+        draw = shown[frame] if frame < len(shown) else landed[0]
+        # A random crop is drawn for the sample, so no other one shows the same part.
+        key = None if image.resize == "random_crop" or isinstance(draw, np.ndarray) else (name, id(data), draw)
+        known = decoded.get(key) if decoded is not None and key is not None else None
+        if known is not None:
+            rows[frame] = known.pixels
+            landed.append(known.geometry)
+            continue
         try:
-            landed.append(decode_image(data, rows[frame], image, shown if followed is None else followed[frame]))
+            landed.append(decode_image(data, rows[frame], image, draw))
         except BadImageError as error:
             raise BadFrameError(name, frame, str(error)) from error
+        if decoded is not None and key is not None:
+            decoded[key] = _DecodedFrame(data, rows[frame], landed[-1])
     return landed
 
 

@@ -6,7 +6,7 @@ An image of an array is resized as a PNG of the same numbers would be.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -39,6 +39,13 @@ def place_stored_image(numbers: Numbers, row: Numbers, image: ImageSpec, draw: D
     else:
         resize_picture(row, build_pil_image(numbers), geometry, image.fill)
     return geometry
+
+
+def place_stored_views(
+    numbers: Numbers, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
+    """Writes what each of `draws` shows of an image into the row of the same number; see `place_stored_image`."""
+    return [place_stored_image(numbers, row, image, draw) for row, draw in zip(rows, draws, strict=True)]
 
 
 def find_fixed_geometries(images: Mapping[str, ImageSpec], stored: Mapping[str, Size]) -> dict[str, Geometry | None]:
@@ -77,7 +84,7 @@ def compute_array_pixel_id(images: Mapping[str, ImageSpec], stored: Mapping[str,
 
 @lru_cache(maxsize=64)
 def _compute_probe_digest(image: ImageSpec) -> str:
-    row = np.empty(image.shape, image.dtype)
+    row = np.empty(image.picture_shape, image.dtype)  # all views show the same picture
     digest = hashlib.blake2b(digest_size=16)
     for numbers in _build_probe_numbers(image):
         place_stored_image(numbers, row, image)

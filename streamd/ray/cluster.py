@@ -36,6 +36,10 @@ class NodeLostError(StreamdError):
     """A call of a node has failed: its actor or its host is gone, or a result cannot be fetched."""
 
 
+class NodeUnfitError(StreamdError):
+    """A node cannot run an actor: its installation lacks something, or its environment cannot be made."""
+
+
 def _import_ray() -> Any:
     try:
         import ray  # noqa: PLC0415 - see the module
@@ -50,6 +54,7 @@ class Cluster:
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self.address = settings.address
+        self.needed_resources = settings.needed_resources
 
     async def join(self) -> None:
         """Joins the cluster. Raises ClusterError if there is none, and MissingExtraError without ray."""
@@ -129,7 +134,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RayNode:
-    """An actor on a node. All calls raise NodeLostError."""
+    """An actor on a node. All calls raise NodeLostError; the first also raises NodeUnfitError."""
 
     actor: Any
     ray: Any
@@ -160,9 +165,16 @@ class RayNode:
         return filled
 
     async def _await_result(self, reference: Awaitable[Any]) -> Any:
+        errors = self.ray.exceptions
         try:
             return await reference
-        except self.ray.exceptions.RayError as error:
+        except errors.RuntimeEnvSetupError as error:
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
+        except errors.RayActorError as error:
+            if error.actor_init_failed:
+                raise NodeUnfitError(f"streamd cannot start there: {_last_line(error)}") from error
+            raise NodeLostError(_first_line(error)) from error
+        except errors.RayError as error:
             raise NodeLostError(_first_line(error)) from error
 
     def end(self) -> None:
@@ -171,4 +183,13 @@ class RayNode:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _list_lines(error)[0]
+
+
+def _last_line(error: BaseException) -> str:
+    """Returns the last line of an error, where Ray puts what the node's own Python has raised."""
+    return _list_lines(error)[-1]
+
+
+def _list_lines(error: BaseException) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -22,6 +22,16 @@ class ClusterNode:
         """The fraction of its processors that is free, 0 to 1."""
         return self.free.get("CPU", 0.0) / max(self.resources.get("CPU", 0.0), 1.0)
 
+    def describe_shortage(self, needed: Mapping[str, float]) -> str:
+        """Returns what of the `needed` resources is not free now, as a reason to wait; "" if all of it is."""
+        free = {name: self.free.get(name, 0.0) for name in needed}
+        short = [
+            f"{amount:g} {name}, of which {free[name]:g} {'is' if free[name] == 1 else 'are'} free"
+            for name, amount in needed.items()
+            if free[name] < amount
+        ]
+        return f"waits for {' and '.join(short)}" if short else ""
+
 
 def choose_nodes(
     nodes: Iterable[ClusterNode],
@@ -35,7 +45,7 @@ def choose_nodes(
     A node that does not have what an actor needs is left out. One that has it, but not free now, is taken when no other
     node will do, and one that is `refused` last of all.
     """
-    needed = {"CPU": settings.num_cpus, **settings.resources}
+    needed = settings.needed_resources
     fit = [node for node in nodes if _has_amounts(node.resources, needed)]
     idlest_first = settings.placement == "SPREAD"
 

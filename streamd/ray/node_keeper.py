@@ -73,8 +73,13 @@ class NodeKeeper:
     async def _run_actor(self) -> None:
         self._failure = None
         self.actor = self.cluster.start_node(self.node)
-        async with asyncio.timeout(NODE_START_S):
-            description = decode_description(await self.actor.describe())
+        self._set_state("starting", self.node.describe_shortage(self.cluster.needed_resources))
+        try:
+            async with asyncio.timeout(NODE_START_S):
+                description = decode_description(await self.actor.describe())
+        except TimeoutError as error:
+            why = self.reason or "its processors or its environment were not ready"
+            raise StreamdError(f"its actor did not start within {NODE_START_S:.0f} s: {why}") from error
         if description.version != streamd.__version__:
             raise StreamdError(
                 f"it has streamd {description.version}, and the daemon {streamd.__version__}: install the same version"

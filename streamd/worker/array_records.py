@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -16,13 +16,14 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
 from streamd.dataset.paths.root_proof import open_root_folder
-from streamd.decode.geometry import Geometry, Size
+from streamd.decode.decoders import list_picture_draws
+from streamd.decode.geometry import Draw, Geometry, Size
 from streamd.decode.resize import BadImageError
 from streamd.decode.stored import (
     compute_array_pixel_id,
     find_fixed_geometries,
     is_shown_whole,
-    place_stored_image,
+    place_stored_views,
 )
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES
@@ -58,7 +59,7 @@ def needs_records(manifest: Manifest, images: Images) -> bool:
         return True
     (name, image), *_ = images.items()
     fixed = find_fixed_geometries(images, find_stored_sizes(manifest, images))
-    return image.mode == "index" or not is_shown_whole(fixed[name])
+    return image.mode == "index" or bool(image.pictures) or not is_shown_whole(fixed[name])
 
 
 class ArrayRecords(RecordStore):
@@ -129,7 +130,8 @@ class ArrayRecords(RecordStore):
         Samples that the store does not hold are taken out of `held`.
         """
         shape = (ids.size, *self._shapes[name])
-        is_final = self._dtypes[name] == rows.dtype and is_shown_whole(self._fixed[name])
+        is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].pictures
+        is_final = is_whole and self._dtypes[name] == rows.dtype
         gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
         held &= self.stores[name].gather_rows(ids, gathered)
         return None if is_final else gathered
@@ -144,20 +146,22 @@ class ArrayRecords(RecordStore):
         draws: SampleDraws,
     ) -> SampleGeometries | None:
         """Writes the images of a sample into its row. Returns how they land, or None after a fault of the sample."""
-        landed: dict[str, Geometry] = {}
+        landed: dict[str, list[Geometry]] = {}
         for name in self._order:
             image, numbers, fixed = self._images[name], stored[name], self._fixed[name]
             if numbers is None and fixed is not None:
-                landed[name] = fixed
+                landed[name] = [fixed]
                 continue
             assert numbers is not None  # noqa: S101 - only images that are shown whole lie in their rows
-            draw = fixed or (draws[name][row] if image.like is None else landed[image.like])
+            followed = None if fixed is not None or image.like is None else landed[image.like]
+            shown: Sequence[Draw | None] = followed or list_picture_draws(image, fixed or draws[name][row])
+            pictures = [*rows[name][row]] if image.pictures else [rows[name][row]]
             try:
-                landed[name] = place_stored_image(numbers[place], rows[name][row], image, draw)
+                landed[name] = place_stored_views(numbers[place], pictures, image, shown)
             except BadImageError as error:
                 self._faults[sample_id] = self._name_image(name, sample_id, str(error))
                 return None
-        return landed
+        return {name: several[0] for name, several in landed.items() if not self._images[name].pictures}
 
     def find_permanent_fault(self, sample_id: int) -> str:
         """See `RecordStore`. The reason names the image, where a sample has several."""

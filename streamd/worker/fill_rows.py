@@ -11,7 +11,7 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.cache.store import DecodedCache
-from streamd.decode.decoders import BadImageError, decode_image, decode_sample
+from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
 from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
@@ -51,6 +51,8 @@ class TaskRunner:
         self._decoded: list[int] = []
         self._geometries: dict[int, SampleGeometries] = {}  # of rows with a sample, where labels are boxes or points
         self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
+        # A transform changes rows in place, so none of them can be copied for another clip.
+        self._frames: DecodedFrames | None = {} if reader.transform is None else None
         self.unfilled_rows: list[UnfilledRow] = []
 
     def gather_stored_rows(self) -> bool:
@@ -99,18 +101,19 @@ class TaskRunner:
         for place in range(start, min(stop, len(blobs))):
             blob = blobs[place]
             if not self._is_gathered[place]:
-                self._fill_row(place, self._read_row(place) if blob is UnreadFile.LATER else blob)
+                is_late = blob is UnreadFile.LATER
+                self._fill_row(place, self._read_row(place) if is_late else blob, None if is_late else self._frames)
         self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
 
     def _read_row(self, place: int) -> Blob:
         self._page.write_row_progress(self._task.number, place, WorkerPhase.READING)
         return self._reader.read_sample(int(self._task.ids[place]))
 
-    def _fill_row(self, place: int, blob: Blob) -> None:
+    def _fill_row(self, place: int, blob: Blob, frames: DecodedFrames | None) -> None:
         if isinstance(blob, _FILES):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
-                landed = self._decode_row(place, blob)
+                landed = self._decode_row(place, blob, frames)
             except BadImageError as error:
                 sample_id = int(self._task.ids[place])
                 reason = self._reader.format_bad_image(sample_id, error)
@@ -125,7 +128,7 @@ class TaskRunner:
             for name, values in self._arrays.items():
                 values[self._rows[place]] = self._reader.spec.images[name].fill
 
-    def _decode_row(self, place: int, blob: bytes | SampleBytes) -> dict[str, Geometry]:
+    def _decode_row(self, place: int, blob: bytes | SampleBytes, frames: DecodedFrames | None) -> dict[str, Geometry]:
         """Decodes the images of a sample, and returns how each lands in its row. Raises BadImageError."""
         row, spec = self._rows[place], self._reader.spec
         if isinstance(blob, bytes) and not spec.image.views:
@@ -136,6 +139,7 @@ class TaskRunner:
             {name: values[row] for name, values in self._arrays.items()},
             spec.images,
             {name: draws[place] for name, draws in self._draws.items()},
+            frames,
         )
 
     @property

@@ -23,7 +23,6 @@ VIEWED: Final = GOOD.replace(_IMAGE, "image: {size: [32, 32], resize: random_cro
 BOXED: Final = TABLE.replace("{angle: float}", "{boxes: {type: boxes, max: 2}}").replace(
     _IMAGE, "image: {size: [32, 32], resize: random_crop, views: 2}"
 )
-NPY: Final = VIEWED.replace("{kind: folder, path: data}", "{kind: npy, path: photos.npy}") + "    labels: {}\n"
 
 
 def beside_photos(change: Callable[[Any], Any] | None = None) -> Callable[[Path], None]:
@@ -45,10 +44,6 @@ def beside_photos(change: Callable[[Any], Any] | None = None) -> Callable[[Path]
 def _lose_mask(place: Path) -> None:
     beside_photos()(place)
     (place / "masks/dog/0001.png").unlink()
-
-
-def _save_rows(place: Path) -> None:
-    np.save(place / "photos.npy", np.zeros((8, 40, 60, 3), np.uint8))
 
 
 found_by_check = partial(Mistake, printed=True, config=MASKED, command=CHECK, status=1)
@@ -122,23 +117,8 @@ OF_MASKS: Final = (
     in_train(
         "wanted a cache of views",
         config=VIEWED + "    cache: {path: cache, max: 1GiB}\n",
-        says=(
-            "6: cache: would keep one random crop of each sample forever; remove it, or use resize: crop\n"
-            "6: cache: a cache of views is not in this version; remove it"
-        ),
+        says=("6: cache: would keep one random crop of each sample forever; remove it, or use resize: crop"),
         do="Remove `cache`.",
-    ),
-    in_train(
-        "wanted views of arrays",
-        config=NPY,
-        says=(
-            "4: image.resize: random_crop is for files, but images of kind npy are served as they are; remove it, and "
-            "crop in a transform\n"
-            "4: image.views: images of kind npy have no views in this version; remove it, or let the trainer's model "
-            "make them"
-        ),
-        do="Serve the pictures from files, or make the views in the model.",
-        prepare=_save_rows,
     ),
     Mistake(
         "packed a stream of views",

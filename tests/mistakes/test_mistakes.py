@@ -11,6 +11,7 @@ from mistake import Mistake
 from mistakes_page import CHAPTERS, PAGE, page
 from of_arrays import OF_ARRAYS
 from of_boxes import OF_BOXES
+from of_clips import OF_CLIPS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_image_arrays import OF_IMAGE_ARRAYS
@@ -82,6 +83,7 @@ def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> 
             *OF_LMDB,
             *OF_SHARDS,
             *OF_BOXES,
+            *OF_CLIPS,
         )
         if not re.search(r"config\.yaml:\d+:", each.says)
     ]

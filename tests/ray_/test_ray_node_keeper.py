@@ -18,7 +18,7 @@ from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, WorkerReport, encode_report
 from streamd.ray import node_keeper
-from streamd.ray.cluster import Cluster, NodeLostError
+from streamd.ray.cluster import Cluster, NodeLostError, NodeUnfitError
 from streamd.ray.node_actor import NodeDescription
 from streamd.ray.node_choice import ClusterNode
 from streamd.ray.node_keeper import NodeKeeper
@@ -59,12 +59,14 @@ class ActorFake:
 class KeeperRig:
     """A keeper of one node; the rig is its listener and its cluster."""
 
-    def __init__(self, actor: ActorFake, stream: ServedStream) -> None:
+    def __init__(self, actor: ActorFake, stream: ServedStream, free: float = 2.0) -> None:
         offered = OfferedStream.offer(OpenStream(0, str(stream.manifest_path), stream.spec))
         offered.pixel_id.set_result(PIXELS)
         self.streams = {0: offered}
         self.actor, self.proven, self.gone = actor, list[int](), 0
-        self.keeper = NodeKeeper(ClusterNode("id", "host"), cast("Cluster", self), self.streams, self)
+        self.needed_resources = {"CPU": 1.0}
+        node = ClusterNode("id", "host", {"CPU": 2.0}, {"CPU": free})
+        self.keeper = NodeKeeper(node, cast("Cluster", self), self.streams, self)
 
     def start_node(self, _node: ClusterNode) -> Any:
         return self.actor
@@ -84,9 +86,9 @@ class KeeperRig:
 
 
 @asynccontextmanager
-async def kept(actor: ActorFake, stream: ServedStream) -> AsyncIterator[KeeperRig]:
-    """A keeper that runs until the end of the block."""
-    rig = KeeperRig(actor, stream)
+async def kept(actor: ActorFake, stream: ServedStream, free: float = 2.0) -> AsyncIterator[KeeperRig]:
+    """A keeper that runs until the end of the block, of a node with so many free processors."""
+    rig = KeeperRig(actor, stream, free)
     running = asyncio.ensure_future(rig.keeper.run())
     try:
         yield rig
@@ -120,6 +122,34 @@ async def test_a_node_of_another_installation_or_without_the_data_is_refused_by_
         await wait_for_condition(lambda: rig.keeper.state == "refused", "the node is refused")
         assert reason in rig.keeper.reason
         assert rig.proven == []
+
+
+async def test_a_node_that_cannot_run_an_actor_is_refused_with_the_reason(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = ActorFake(StreamReady(0, PIXELS))
+
+    async def fail() -> bytes:
+        raise NodeUnfitError("streamd cannot start there: No module named 'streamd'")
+
+    monkeypatch.setattr(actor, "describe", fail)
+    async with kept(actor, stream) as rig:
+        await wait_for_condition(lambda: rig.keeper.state == "refused", "the node is refused")
+        assert rig.keeper.reason == "streamd cannot start there: No module named 'streamd'"
+
+
+async def test_a_node_without_free_processors_says_what_it_waits_for(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_keeper, "NODE_START_S", 0.2)
+    actor = ActorFake(StreamReady(0, PIXELS))
+    monkeypatch.setattr(actor, "describe", asyncio.Event().wait)
+    async with kept(actor, stream, free=0.0) as rig:
+        waits = "waits for 1 CPU, of which 0 are free"
+        await wait_for_condition(lambda: rig.keeper.reason == waits, "it waits for a processor")
+        assert rig.keeper.state == "starting"
+        await wait_for_condition(lambda: rig.keeper.state == "refused", "the node is refused")
+        assert rig.keeper.reason == f"its actor did not start within 0 s: {waits}"
 
 
 async def test_a_refused_node_is_tried_again_and_a_lost_one_gets_a_new_actor(

@@ -27,7 +27,7 @@ _PROGRAM: Final = """
     gcs = cluster.head_node.all_processes["gcs_server"][0].process.pid
     say({"address": cluster.address, "gcs": gcs})
     for line in sys.stdin:
-        node = cluster.add_node(num_cpus=1, object_store_memory=store)
+        node = cluster.add_node(**{"num_cpus": 1, "object_store_memory": store, **json.loads(line)})
         say(node.all_processes["raylet"][0].process.pid)
     cluster.shutdown()
 """
@@ -56,10 +56,13 @@ class RayCluster:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
-    def add_node(self) -> int:
-        """Starts a node; returns the pid of its raylet, below which all its processes are."""
+    def add_node(self, **options: object) -> int:
+        """Starts a node with the options of Ray's test cluster: `num_cpus`, `resources`, `env_vars`.
+
+        Returns the pid of its raylet, below which all its processes are.
+        """
         assert self._process.stdin is not None
-        self._process.stdin.write("add\n")
+        self._process.stdin.write(f"{json.dumps(options)}\n")
         self._process.stdin.flush()
         raylet = self._read_answer()
         assert isinstance(raylet, int)
@@ -79,6 +82,29 @@ class RayCluster:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+@contextlib.contextmanager
+def foreign_node(
+    cluster: RayCluster, hidden: Path | None = None, environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A node in a mount namespace of its own, where the folder `hidden` is empty; as root, or with user namespaces."""
+    start = f"exec {sys.executable} -m ray.scripts.scripts start --address={cluster.address} --num-cpus=1 --block"
+    hide = "" if hidden is None else f"mount -t tmpfs none {hidden} && "
+    who = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = ["unshare", *who, "--mount", "sh", "-c", f"{hide}{start} --object-store-memory={160 << 20}"]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **(environment or {})}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        for pid in [*list_descendants(process.pid), process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def _find_free_port() -> int:

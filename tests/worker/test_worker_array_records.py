@@ -18,7 +18,7 @@ from streamd.core.sampler import PAD_ID
 from streamd.decode.decoders import decode_sample
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.decode.random_crop import compute_sample_draws
-from streamd.decode.stored import place_stored_image
+from streamd.decode.stored import place_stored_views
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.worker import array_records
@@ -66,6 +66,33 @@ def test_images_of_arrays_are_cropped_and_resized_as_files_of_the_same_numbers(k
         assert not batch.arrays["photo"][2].any()
         assert (batch.arrays["mask"][2] == 255).all()
         assert batch.weights[:3].tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_of_arrays_are_those_of_files_of_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    images = {**ALL, "photo": {**PHOTO, "views": 3}}
+    with open_records(build_array_stream(tmp_path, kind, images), tmp_path) as reader:
+        batch = Filled(reader, [4, 0], epoch=5)
+        assert batch.bad == []
+        assert batch.arrays["photo"].shape[1:] == (3, 24, 32, 3)
+        assert batch.arrays["mask"].shape[1:] == (3, 24, 32)
+        for row, sample_id in enumerate((4, 0)):
+            for name, expected in decode_files(reader, sample_id, epoch=5).items():
+                assert np.array_equal(batch.arrays[name][row], expected)
+            assert not np.array_equal(batch.arrays["photo"][row, 0], batch.arrays["photo"][row, 1])
+
+
+def test_views_of_the_only_array_are_copies_for_a_transform(tmp_path: Path) -> None:
+    (tmp_path / "augment.py").write_text(
+        "def number(image, labels, rng):\n    image[:, 0, 0, 0] = range(len(image))\n    return image, labels\n"
+    )
+    source = write_arrays(tmp_path / "data", "npy")
+    stream = {"source": source, "labels": {}, "image": {"views": 2}, "transform": "augment:number", "batch_size": 3}
+    with open_records(stream, tmp_path) as reader:
+        batch = Filled(reader, [1, 4])
+    assert batch.images.shape[1:] == (2, *PHOTOS.shape[1:])
+    assert np.array_equal(batch.plain[0, 1], PHOTOS[1])
+    assert batch.images[:2, :, 0, 0, 0].tolist() == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,9 +252,9 @@ def test_the_row_at_work_is_on_the_progress_page_while_its_images_are_resized(
         def place(*arguments: Any) -> Any:
             progress = task.track.read_row_progress()
             told.append((progress.place, progress.phase))
-            return place_stored_image(*arguments)
+            return place_stored_views(*arguments)
 
-        monkeypatch.setattr(array_records, "place_stored_image", place)
+        monkeypatch.setattr(array_records, "place_stored_views", place)
         assert task.filling.gather_stored_rows()
         assert told[::3] == [(place, WorkerPhase.DECODING) for place in range(3)]  # photo, mask and band
         assert task.track.read_row_progress().phase is WorkerPhase.IDLE

@@ -11,11 +11,13 @@ import pytest
 from filled_rows import Filled
 from PIL import Image
 from support.driven_frames import HEIGHT, OFFSETS, WIDTH, build_frame, clip_config, list_rows, write_drives
+from support.record_readers import open_records
 from test_worker_sample_files import arrays, reading
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
 from streamd.dataset.paths.open_beneath import read_file
+from streamd.decode import pillow
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.worker import sample_files
 
@@ -93,6 +95,30 @@ def test_a_picture_is_read_once_for_all_clips_of_a_task(
     assert sorted(names) == [b"%d.png" % number for number in range(8)]
 
 
+def test_a_picture_is_decoded_again_only_for_another_part(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    load = pillow._load_picture
+
+    def count(data: bytes, *how: Any) -> Any:
+        decoded.append(id(data))
+        return load(data, *how)
+
+    monkeypatch.setattr(pillow, "_load_picture", count)
+    clip = clip_config(folder)["images"]["clip"] | {"size": [9, 10], "resize": "crop"}
+    with reading(clip_config(folder, images={"clip": clip}), tmp_path / "state") as reader:
+        whole = Filled(reader, [*range(8)])
+        assert len(decoded) <= 2 * 8  # as the first frame of a clip, and as one that follows
+        for sample in range(8):
+            assert np.array_equal(whole.images[sample], Filled(reader, [sample]).images[0])
+    decoded.clear()
+    clip["resize"] = "random_crop"
+    with reading(clip_config(folder, images={"clip": clip}), tmp_path / "crops") as reader:
+        Filled(reader, [*range(8)])
+    assert len(decoded) == 3 * 8
+
+
 def test_all_frames_of_a_clip_and_of_its_mask_show_the_same_part(folder: Path, tmp_path: Path) -> None:
     clip = clip_config(folder)["images"]["clip"] | {"size": [9, 10], "resize": "random_crop"}
     images: dict[str, Any] = {"clip": clip, "mask": {"like": "clip", "mode": "index"}}
@@ -135,6 +161,38 @@ def test_a_bad_frame_makes_each_clip_that_shows_it_bad_and_is_named(folder: Path
         assert set(reasons) == {*north[:3], *south}
         assert reasons[north[1]].startswith(f"clip {north[0]}.png: ")
         assert reasons[south[2]] == f"clip {south[0]}.png: No such file or directory"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a picture with boxes"])
+def test_a_cache_keeps_whole_clips(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+    stream = clip_config(folder, cache={"path": "kept"})
+    if beside:
+        stream["images"]["still"] = {"from": "photo", "size": [9, 10]}
+        stream["labels"] = {"boxes": {"type": "boxes", "max": 1, "of": "still"}}
+        text = (folder / "frames.csv").read_text().splitlines()
+        boxed = [f'{line},"[[{row}, 0, 30, 20]]"' for row, line in enumerate(text[1:])]
+        (folder / "frames.csv").write_text("\n".join([f"{text[0]},boxes", *boxed, ""]))
+    with open_records(stream, tmp_path) as reader:
+        first = Filled(reader, [*range(8)])
+        assert reader.cache is not None
+        reader.cache.publish_rows()
+    monkeypatch.setattr(sample_files, "read_file", None)
+    with open_records(stream, tmp_path, is_listed=True) as reader:
+        again = Filled(reader, [*range(8)])
+        assert again.bad == []
+        assert again.memory == first.memory
+        assert again.filling.count_of_gathered_rows == 8
+
+
+def test_a_changed_frame_is_decoded_again(folder: Path, tmp_path: Path) -> None:
+    stream, rows = clip_config(folder, cache={"path": "kept"}), list_rows("south")
+    with open_records(stream, tmp_path) as reader:
+        Filled(reader, [*range(8)])
+    Image.fromarray(build_frame(77)).save(folder / f"{rows[0]}.png")
+    with open_records(stream, tmp_path) as reader:
+        batch = Filled(reader, [*range(8)])
+        assert batch.filling.count_of_gathered_rows in {0, 5}  # as a file's size belongs to the samples that are listed
+        assert np.array_equal(batch.images[rows[2], 0], build_frame(77))
 
 
 def test_frames_count_in_the_identity_of_pixels_only_where_they_are_given() -> None:

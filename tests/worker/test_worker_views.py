@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from filled_rows import Filled, opened
 from support.masked_photos import PHOTO, folder_config, write_masked_photos
+from support.record_readers import open_records
 from support.served_folder import serve
 from support.transform_programs import Write
 from test_worker_sample_files import arrays, reading
@@ -97,3 +98,19 @@ def test_a_transform_receives_all_views_of_a_sample_as_one_array(folder: Path, t
     assert np.array_equal(batch.images[:2, [0, 2]], batch.plain[:2, [0, 2]])
     reader.close()
     stream.manifest.close()
+
+
+def test_a_cache_keeps_views_that_a_transform_tells_apart(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "augment.py").write_text(
+        "def shade(image, labels, rng):\n    return image + rng.integers(0, 9, (3, 1, 1, 1)).astype('uint8'), labels\n"
+    )
+    config = {"source": {"kind": "folder", "path": str(folder / "photos")}, "labels": {}, "batch_size": 3}
+    config |= {"image": {"size": [24, 32], "views": 3}, "transform": "augment:shade", "cache": {"path": "kept"}}
+    with open_records(config, tmp_path) as reader:
+        first = Filled(reader, [0, 3, 5])
+        assert reader.cache is not None
+        reader.cache.publish_rows()
+        again = Filled(reader, [0, 3, 5])
+        assert again.filling.count_of_gathered_rows == 3
+        assert np.array_equal(first.images[:3], again.images[:3])
+        assert len({view.tobytes() for view in again.plain[0]}) == 1

@@ -9,6 +9,7 @@ from typing import Final
 from mistake import SERVE, Mistake
 from of_arrays import OF_ARRAYS
 from of_boxes import OF_BOXES
+from of_clips import OF_CLIPS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_first_configuration import OF_FIRST_CONFIGURATION
@@ -42,6 +43,7 @@ CHAPTERS: Final = (
     ("In folders, tables and labels", OF_DATA),
     ("In boxes and points", OF_BOXES),
     ("In masks, several images and views", OF_MASKS),
+    ("In clips", OF_CLIPS),
     ("In arrays", (*OF_ARRAYS, *OF_IMAGE_ARRAYS)),
     ("In HDF5 files", OF_HDF5),
     ("In LMDB files", OF_LMDB),

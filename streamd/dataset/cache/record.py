@@ -29,7 +29,8 @@ _GEOMETRY: Final = struct.Struct("<2I4d4I?7x")  # source, box, place, is_cut
 class RecordLayout:
     """Where the parts of a record lie: `images` has the bytes of each image by name, as the ends of a slice.
 
-    `targets` has the (height, width) of the images whose geometry is kept behind the pixels; all of them, or none.
+    `targets` has the (height, width) of the images whose geometry is kept behind the pixels: all that are one picture,
+    or none.
     """
 
     images: Mapping[str, tuple[int, int]]
@@ -44,8 +45,10 @@ class RecordLayout:
             places[name] = start, start + nbytes
             start += nbytes
         has_boxes = any(label.is_ragged for label in spec.labels.values())
-        # All are kept, whichever a label follows now: the file of a cache does not depend on that.
-        targets = {name: (image.height, image.width) for name, image in spec.images.items() if has_boxes}
+        # All are kept, whichever a label follows now: the file of a cache does not depend on that. No label follows
+        # views or a clip.
+        single = {name: image for name, image in spec.images.items() if not image.pictures}
+        targets = {name: (image.height, image.width) for name, image in single.items() if has_boxes}
         return RecordLayout(places, targets)
 
     @property

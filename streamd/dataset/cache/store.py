@@ -145,9 +145,9 @@ class DecodedCache:
         return sound
 
     def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
-        manifest = self._manifest
-        size = int(manifest.sizes[sample_id]) + sum(int(image.sizes[sample_id]) for image in manifest.images.values())
-        seed = _SEED.pack(sample_id, size, _compute_sample_times(manifest, np.array([sample_id])).item())
+        manifest, ids = self._manifest, np.array([sample_id])
+        size = int(manifest.sizes[sample_id]) + sum(each.lookup_bytes(ids).item() for each in manifest.images.values())
+        seed = _SEED.pack(sample_id, size, _compute_sample_times(manifest, ids).item())
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
 
     def find_permanent_fault(self, sample_id: int) -> str:
@@ -237,8 +237,9 @@ def _compute_sample_times(manifest: Manifest, ids: Ids) -> npt.NDArray[np.int64]
     times = manifest.lookup_mtimes_ns(ids)
     for image in manifest.images.values():
         if image.offsets is None:  # otherwise it lies in the shard of the first image
-            mixed = mix64(times.astype(np.int64).view(np.uint64))
-            times = (mixed ^ image.mtimes_ns[ids].astype(np.int64).view(np.uint64)).view(np.int64)
+            for files in [ids] if image.frames is None else image.frames[ids].T:
+                mixed = mix64(times.astype(np.int64).view(np.uint64))
+                times = (mixed ^ image.mtimes_ns[files].astype(np.int64).view(np.uint64)).view(np.int64)
     return times
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.files import TableSource, lookup
 from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.files.clip_frames import ClipRequest, find_frame_rows, find_whole_clips
@@ -95,7 +96,7 @@ class _ImageColumns:
         }
         roots = {name: lookup.resolve_root(image.root or source.root, source.path) for name, image in named.items()}
         clips = {
-            name: ClipRequest.from_rule(f"streams.{stream}.images.{name}.frames", image.frames)
+            name: ClipRequest.from_rule(f"{_build_image_key(stream, images, name)}.frames", image.frames)
             for name, image in images.items()
             if image.frames is not None
         }
@@ -147,6 +148,11 @@ class _ImageColumns:
             )
             for name, files in names.items()
         }
+
+
+def _build_image_key(stream: str, images: Mapping[str, ImageSource], name: str) -> str:
+    """Returns the configuration key of an image, which may be the only one, without a name."""
+    return f"streams.{stream}.image" if [*images] == [ONLY_IMAGE] else f"streams.{stream}.images.{name}"
 
 
 def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
