@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.config.schema_sections import ImageConfig, parse_npy_path
-from streamd.dataset.sources import ArrayForm, ClassNumbers, DataSource, ImageSource, RawNumbers
+from streamd.dataset.sources import ArrayForm, ClassNumbers, DataSource, FrameRule, ImageSource, RawNumbers
 
 Problems = Iterator[tuple[tuple[str, ...], str]]
 
@@ -58,9 +58,17 @@ def build_array_form(image: ImageConfig) -> ArrayForm | None:
 def build_array_sources(images: Mapping[str, ImageConfig], source: DataSource) -> dict[str, ImageSource]:
     """Returns where each image lies, in the form that the formats of arrays read."""
     return {
-        name: ImageSource(_find_place(name, image, source), form=build_array_form(image))
+        name: ImageSource(
+            _find_place(name, image, source), form=build_array_form(image), frames=find_frame_rule(image, images)
+        )
         for name, image in images.items()
     }
+
+
+def find_frame_rule(image: ImageConfig, images: Mapping[str, ImageConfig]) -> FrameRule | None:
+    """Returns the rule of an image that is a clip, its own or that of the image that it follows."""
+    shown = image if image.like is None else images.get(image.like, image)
+    return None if shown.frames is None else shown.frames.rule
 
 
 def list_image_paths(images: Mapping[str, ImageConfig], source: DataSource) -> tuple[Path, ...]:

@@ -6,12 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from streamd.config.array_images import build_array_sources, find_array_image_problems, names_array_of_source
+from streamd.config.array_images import (
+    build_array_sources,
+    find_array_image_problems,
+    find_frame_rule,
+    names_array_of_source,
+)
 from streamd.config.parsers import find_level_mistake
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
 from streamd.core.text import format_count
-from streamd.dataset.sources import DataSource, FrameRule, ImageSource
+from streamd.dataset.sources import DataSource, ImageSource
 from streamd.errors import suggest_name
 
 KeyProblem = tuple[tuple[str, ...], str]
@@ -110,12 +115,6 @@ def build_image_sources(images: Mapping[str, ImageConfig], source: DataSource) -
         )
         for name, image in images.items()
     }
-
-
-def find_frame_rule(image: ImageConfig, images: Mapping[str, ImageConfig]) -> FrameRule | None:
-    """Returns the rule of an image that is a clip, its own or that of the image that it follows."""
-    shown = image if image.like is None else images.get(image.like, image)
-    return None if shown.frames is None else shown.frames.rule
 
 
 def build_image_spec(

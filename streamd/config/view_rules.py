@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from streamd.config.image_rules import KeyProblem, find_frame_rule
+from streamd.config.array_images import find_frame_rule
+from streamd.config.image_rules import KeyProblem
 from streamd.config.schema_sections import BOX_TYPES, ImageConfig, LabelConfig
 from streamd.dataset.sources import DataSource
 
@@ -45,9 +46,10 @@ def has_views(image: ImageConfig, images: Images) -> bool:
 
 def _find_frame_problems(key: tuple[str, ...], image: ImageConfig, source: DataSource) -> Iterator[KeyProblem]:
     frames = (*key, "frames")
-    if source.kind == "npy":
-        yield frames, "clips of .npy arrays are not in this version; list picture files in a table"
-    elif source.kind != "table":
+    if source.kind == "npy" and getattr(source, "table", None) is None:
+        why = "no table says which rows follow each other; add table: FILE under source"
+        yield frames, f"{why}, with a column for {_describe_frame_columns(image)}"
+    elif source.kind not in {"table", "npy"}:
         why = f"a {source.kind} has no columns that say which pictures follow each other"
         yield frames, f"{why}; use kind table, with a column for {_describe_frame_columns(image)}"
     elif image.is_pattern:

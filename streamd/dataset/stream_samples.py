@@ -125,8 +125,16 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     names = scanned.display_names
     shown = None if names is None else [names[row] for row in rows.tolist()]
     images = {name: image.select_rows(rows) for name, image in scanned.images.items()}
+    frames = {name: places[rows] for name, places in scanned.row_frames.items()}
     taken = replace(
-        scanned, labels=labels, specs=specs, groups=None, weights=weights, display_names=shown, images=images
+        scanned,
+        labels=labels,
+        specs=specs,
+        groups=None,
+        weights=weights,
+        display_names=shown,
+        images=images,
+        row_frames=frames,
     )
     # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
     if scanned.arrays is not None:

@@ -41,11 +41,20 @@ def place_stored_image(numbers: Numbers, row: Numbers, image: ImageSpec, draw: D
     return geometry
 
 
-def place_stored_views(
+def place_stored_pictures(
     numbers: Numbers, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
 ) -> list[Geometry]:
-    """Writes what each of `draws` shows of an image into the row of the same number; see `place_stored_image`."""
-    return [place_stored_image(numbers, row, image, draw) for row, draw in zip(rows, draws, strict=True)]
+    """Writes all views or frames of an image into the row of the same number; see `place_stored_image`.
+
+    `numbers` has a picture for each frame, or one that all views show; its first axis has length 1 then.
+    """
+    pictures = [*numbers] * (1 if image.frames else len(rows))
+    landed: list[Geometry] = []
+    for picture, row, draw in zip(pictures, rows, draws, strict=True):
+        # All frames show the part that the first one does, which a random crop has drawn.
+        shown = landed[0] if image.frames and landed and not isinstance(draw, Geometry) else draw
+        landed.append(place_stored_image(picture, row, image, shown))
+    return landed
 
 
 def find_fixed_geometries(images: Mapping[str, ImageSpec], stored: Mapping[str, Size]) -> dict[str, Geometry | None]:

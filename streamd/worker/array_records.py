@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.sampler import Ids
+from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import ImageSpec, PixelId
-from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
+from streamd.dataset.arrays.store import ListedRows, Mask, Pixels, SampleStore
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
@@ -23,7 +23,7 @@ from streamd.decode.stored import (
     compute_array_pixel_id,
     find_fixed_geometries,
     is_shown_whole,
-    place_stored_views,
+    place_stored_pictures,
 )
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES
@@ -62,6 +62,24 @@ def needs_records(manifest: Manifest, images: Images) -> bool:
     return image.mode == "index" or bool(image.pictures) or not is_shown_whole(fixed[name])
 
 
+class _NumberedRows:
+    """The files of an image whose rows are asked for by their own numbers, and not by samples; a `ListedRows`."""
+
+    def __init__(self, listed: ListedRows) -> None:
+        self._listed = listed
+        self.root = listed.root
+        self.sizes = listed.sizes
+        self.mtimes_ns = listed.mtimes_ns
+        self.array_file_names = listed.array_file_names
+        self.find_extra_column = listed.find_extra_column
+
+    def lookup_rows(self, ids: Ids) -> Ids:
+        return ids
+
+    def file_name(self, sample_id: int) -> bytes:
+        return self._listed.file_name(sample_id)
+
+
 class ArrayRecords(RecordStore):
     """The samples of a manifest that lists arrays.
 
@@ -81,7 +99,9 @@ class ArrayRecords(RecordStore):
         self._dtypes = {name: each.served_dtype for name, each in arrays.items()}
         self._fixed = find_fixed_geometries(images, {name: shape[:2] for name, shape in self._shapes.items()})
         self._order = sorted(images, key=lambda name: images[name].like is not None)  # leaders first
-        self._rows_at_once = max(1, GATHERED_BYTES // max(each.row_bytes for each in arrays.values()))
+        self._frames = {name: rows for name, rows in manifest.row_frames.items() if name in images}
+        most_bytes = max(each.row_bytes * max(1, images[name].frames) for name, each in arrays.items())
+        self._rows_at_once = max(1, GATHERED_BYTES // most_bytes)
         try:
             self._open_stores(manifest, arrays, root)
         except BaseException:
@@ -93,7 +113,10 @@ class ArrayRecords(RecordStore):
             listed = self._listed.get(name)
             if listed is not None and listed.has_own_root:
                 self._roots[name] = open_root_folder(listed.root)
-            self.stores[name] = open_row_store(listed or manifest, each, self._roots.get(name, root))
+            rows: ListedRows = listed or manifest
+            if name in self._frames:
+                rows = _NumberedRows(rows)
+            self.stores[name] = open_row_store(rows, each, self._roots.get(name, root))
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """See `RecordStore`. No sample can be gathered once a file of any image has changed."""
@@ -102,8 +125,8 @@ class ArrayRecords(RecordStore):
 
     def prefetch_rows(self, ids: Ids) -> None:
         """See `RecordStore`."""
-        for store in self.stores.values():
-            store.prefetch_rows(ids)
+        for name, store in self.stores.items():
+            store.prefetch_rows(self._list_rows(name, ids).reshape(-1))
 
     def gather_records(
         self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
@@ -124,17 +147,27 @@ class ArrayRecords(RecordStore):
                     landed[start + place] = geometries
         return held, landed
 
+    def _list_rows(self, name: str, ids: Ids) -> Ids:
+        """Returns what an image's store is asked for, (n, frames): the rows of clips, else samples, (n, 1)."""
+        if name not in self._frames:
+            return ids[:, None]
+        rows = self._frames[name][ids].astype(np.int64)
+        rows[ids == PAD_ID] = PAD_ID
+        return rows
+
     def _gather_image(self, name: str, ids: Ids, rows: Pixels, held: Mask) -> Pixels | None:
         """Gathers one image. Returns it as it is stored, or None where it already lies in `rows` as it is served.
 
-        Samples that the store does not hold are taken out of `held`.
+        Of a clip, it returns all frames of each sample, (n, frames, ...). Samples that the store does not hold are
+        taken out of `held`.
         """
-        shape = (ids.size, *self._shapes[name])
-        is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].pictures
+        frames = self._list_rows(name, ids)
+        shape = (frames.size, *self._shapes[name])
+        is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].views
         is_final = is_whole and self._dtypes[name] == rows.dtype
         gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
-        held &= self.stores[name].gather_rows(ids, gathered)
-        return None if is_final else gathered
+        held &= self.stores[name].gather_rows(frames.reshape(-1), gathered).reshape(frames.shape).all(axis=1)
+        return None if is_final else gathered.reshape(*frames.shape, *self._shapes[name])
 
     def _place_images(
         self,
@@ -157,7 +190,7 @@ class ArrayRecords(RecordStore):
             shown: Sequence[Draw | None] = followed or list_picture_draws(image, fixed or draws[name][row])
             pictures = [*rows[name][row]] if image.pictures else [rows[name][row]]
             try:
-                landed[name] = place_stored_views(numbers[place], pictures, image, shown)
+                landed[name] = place_stored_pictures(numbers[place], pictures, image, shown)
             except BadImageError as error:
                 self._faults[sample_id] = self._name_image(name, sample_id, str(error))
                 return None
@@ -167,7 +200,11 @@ class ArrayRecords(RecordStore):
         """See `RecordStore`. The reason names the image, where a sample has several."""
         if sample_id in self._faults:
             return self._faults[sample_id]
-        found = ((name, store.find_permanent_fault(sample_id)) for name, store in self.stores.items())
+        found = (
+            (name, store.find_permanent_fault(row))
+            for name, store in self.stores.items()
+            for row in (self._frames[name][sample_id].tolist() if name in self._frames else [sample_id])
+        )
         return next((self._name_image(name, sample_id, fault) for name, fault in found if fault), _NO_FAULT)
 
     def _name_image(self, name: str, sample_id: int, fault: str) -> str:

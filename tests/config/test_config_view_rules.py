@@ -112,7 +112,8 @@ def test_what_does_not_go_with_frames_is_refused_by_name() -> None:
         "column for drive and one for frame"
     )
     assert refusal(image={**CLIP, "size": "stored"}, source={"kind": "npy", "path": "x.npy"}) == (
-        "image.frames: clips of .npy arrays are not in this version; list picture files in a table"
+        "image.frames: no table says which rows follow each other; add table: FILE under source, with a column for "
+        "drive and one for frame"
     )
     both = {**CLIP, "views": 2, "resize": "random_crop"}
     assert refusal(image=both, source=TABLE) == (

@@ -18,7 +18,7 @@ from streamd.core.sampler import PAD_ID
 from streamd.decode.decoders import decode_sample
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.decode.random_crop import compute_sample_draws
-from streamd.decode.stored import place_stored_views
+from streamd.decode.stored import place_stored_pictures
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.worker import array_records
@@ -252,9 +252,9 @@ def test_the_row_at_work_is_on_the_progress_page_while_its_images_are_resized(
         def place(*arguments: Any) -> Any:
             progress = task.track.read_row_progress()
             told.append((progress.place, progress.phase))
-            return place_stored_views(*arguments)
+            return place_stored_pictures(*arguments)
 
-        monkeypatch.setattr(array_records, "place_stored_views", place)
+        monkeypatch.setattr(array_records, "place_stored_pictures", place)
         assert task.filling.gather_stored_rows()
         assert told[::3] == [(place, WorkerPhase.DECODING) for place in range(3)]  # photo, mask and band
         assert task.track.read_row_progress().phase is WorkerPhase.IDLE

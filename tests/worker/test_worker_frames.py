@@ -201,3 +201,47 @@ def test_frames_count_in_the_identity_of_pixels_only_where_they_are_given() -> N
     assert len(ids) == 3
     assert "frames" not in plain.describe_pixels()
     assert ImageSpec(8, 8, 3, frames=2).row_bytes == 2 * plain.row_bytes
+
+
+def npy_config(folder: Path, rule: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The stream of `clip_config` over arrays of the same pictures and masks."""
+    np.save(folder / "photo.npy", np.stack([build_frame(row) for row in range(8)]))
+    np.save(folder / "masks.npy", np.stack([np.full((HEIGHT, WIDTH), row, np.uint8) for row in range(8)]))
+    source = {"kind": "npy", "path": str(folder / "photo.npy"), "table": str(folder / "frames.csv")}
+    config = clip_config(folder, rule, source=source)
+    del config["images"]["clip"]["from"]
+    return config | changes
+
+
+@pytest.mark.parametrize("rule", [{}, {"edge": "drop"}], ids=["repeat", "drop"])
+def test_rows_of_arrays_are_frames_as_files_are(folder: Path, tmp_path: Path, rule: dict[str, Any]) -> None:
+    with (
+        reading(clip_config(folder, rule), tmp_path / "files") as files,
+        reading(npy_config(folder, rule), tmp_path / "rows") as rows,
+    ):
+        assert files.spec.samples == rows.spec.samples
+        ids = [*range(min(7, files.spec.samples)), PAD_ID]
+        expected, found = Filled(files, ids), Filled(rows, ids)
+        assert found.bad == []
+        assert np.array_equal(found.images[: len(ids)], expected.images[: len(ids)])
+        assert np.array_equal(found.labels("angle"), expected.labels("angle"))
+
+
+def test_clips_of_arrays_are_cropped_with_their_masks_as_those_of_files(folder: Path, tmp_path: Path) -> None:
+    crop = {"size": [9, 10], "resize": "random_crop"}
+    mask = {"like": "clip", "mode": "index"}
+    source = {"kind": "table", "path": str(folder / "frames.csv"), "where": {"part": "kept"}}
+    of_files = clip_config(folder, source=source)
+    of_files["images"] = {"clip": of_files["images"]["clip"] | crop, "mask": mask}
+    of_rows = npy_config(folder)
+    of_rows["source"]["where"] = {"part": "kept"}
+    of_rows["images"] = {"clip": of_rows["images"]["clip"] | crop, "mask": {**mask, "from": str(folder / "masks.npy")}}
+    with reading(of_files, tmp_path / "files") as files, reading(of_rows, tmp_path / "rows") as rows:
+        expected, found = (arrays(Filled(each, [*range(7)], epoch=4)) for each in (files, rows))
+        for name in ("clip", "mask"):
+            assert np.array_equal(found[name][:7], expected[name][:7])
+    source["part"] = of_rows["source"]["part"] = "validation"
+    split = {"split": {"validation": 0.5, "by": "drive", "seed": 2}}
+    with reading(of_files | split, tmp_path / "f2") as files, reading(of_rows | split, tmp_path / "r2") as rows:
+        expected, found = (arrays(Filled(each, [0, 1])) for each in (files, rows))
+        assert np.array_equal(found["clip"][:2], expected["clip"][:2])

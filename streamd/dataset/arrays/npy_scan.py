@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
+
+import numpy as np
 
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.arrays.npy_images import Images, build_array_files, list_npy_images, split_own_image
 from streamd.dataset.files import table
+from streamd.dataset.files.clip_frames import ClipRequest, collect_clip_requests, find_frame_rows, find_whole_clips
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import select_rows
@@ -52,7 +56,8 @@ def scan_npy(
     rows = arrays.starts[-1]
     progress(rows)
     more = list_npy_images(stream, others, rows, source.range, files.root, progress)
-    beside = read_label_table(stream, source, labels, group_column, rows)
+    clips = collect_clip_requests(stream, images or {})
+    beside = read_label_table(stream, source, labels, group_column, rows, clips)
     values, specs, fixed = convert_labels(labels, beside.columns)
     seen = files.root, files.names, files.sizes, files.mtimes_ns
     return ScannedSamples(
@@ -65,6 +70,7 @@ def scan_npy(
         beside.kept,
         display_names=beside.display_names,
         image_arrays=more,
+        row_frames=beside.row_frames,
     )
 
 
@@ -80,17 +86,23 @@ class LabelTable:
     """The columns of a table that describe the samples.
 
     `columns` are those of each label, and `groups` the values by which the samples are split. `kept` has the rows that
-    are samples; None means all rows. `display_names` are as in `ScannedSamples`.
+    are samples; None means all rows. `display_names` and `row_frames` are as in `ScannedSamples`.
     """
 
     columns: dict[str, list[Column]]
     groups: list[bytes] | None
     kept: Int64s | None
     display_names: Sequence[bytes] | None = None
+    row_frames: Mapping[str, Int64s] = field(default_factory=dict)
 
 
 def read_label_table(
-    stream: str, source: NpySource, labels: Mapping[str, LabelSource], group_column: str | None, images: int
+    stream: str,
+    source: NpySource,
+    labels: Mapping[str, LabelSource],
+    group_column: str | None,
+    images: int,
+    clips: Mapping[str, ClipRequest] = MappingProxyType({}),
 ) -> LabelTable:
     """Reads the columns that the configuration names.
 
@@ -102,7 +114,8 @@ def read_label_table(
     tests = table.build_condition_column_requests(source.where or {}, where)
     opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
     names = _request_name_column(opened, source.names, f"streams.{stream}.source.names")
-    asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names]
+    sorting = [ask for clip in clips.values() for ask in clip.requests]
+    asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names, *sorting]
     # All columns are read in one pass, and `where` is applied afterwards: the table is compared with the number of
     # images while it still has all its rows.
     found = _read_table_columns(opened, asks, images)
@@ -110,6 +123,9 @@ def read_label_table(
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Arrays of labels have one row for each image, too, so they must be added before `where` selects rows.
     wanted |= npy_columns.read_label_files(stream, labels, images)
+    row_frames: Mapping[str, Int64s] = {}
+    if clips:
+        kept, row_frames = _find_clip_rows(clips, found, np.arange(images) if kept is None else kept)
     if kept is not None:
         found = {ask: table.select_column_rows(found[ask], kept) for ask in (*group, *names)}
         wanted = {
@@ -117,7 +133,19 @@ def read_label_table(
         }
     groups = [text for ask in group for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))]
     shown = [cells.build_path_column(cells.convert_to_texts(found[ask])) for ask in names]
-    return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None)
+    return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None, row_frames)
+
+
+def _find_clip_rows(
+    clips: Mapping[str, ClipRequest], found: Mapping[columns.ColumnRequest, Column], kept: Int64s
+) -> tuple[Int64s, dict[str, Int64s]]:
+    """Returns the rows of samples with all of their frames, among the rows `kept`, and the rows of these frames."""
+    frames: dict[str, Int64s] = {}
+    for name, clip in clips.items():
+        by, order = (table.select_column_rows(found[ask], kept) for ask in clip.requests)
+        frames[name] = find_frame_rows(clip, by, order)
+    whole = find_whole_clips(clips, frames)
+    return kept[whole], {name: kept[places[whole]] for name, places in frames.items()}
 
 
 def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[columns.ColumnRequest]:

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import ColumnRequest
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.sources import FrameRule
+from streamd.dataset.sources import FrameRule, ImageSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -41,6 +42,22 @@ class ClipRequest:
     def from_rule(key: str, rule: FrameRule) -> ClipRequest:
         by, order = f"{key}.by", f"{key}.order"
         return ClipRequest(key, ColumnRequest(rule.by, by, by), ColumnRequest(rule.order, order, order), rule)
+
+    @property
+    def requests(self) -> tuple[ColumnRequest, ColumnRequest]:
+        """The columns that are read for the clip."""
+        return self.by, self.order
+
+
+def collect_clip_requests(stream: str, images: Mapping[str, ImageSource]) -> dict[str, ClipRequest]:
+    """Returns the columns that the clips among `images` need, by the names of the images."""
+    # The only image of `image` has no name in its key.
+    keys = {name: "image" if [*images] == [ONLY_IMAGE] else f"images.{name}" for name in images}
+    return {
+        name: ClipRequest.from_rule(f"streams.{stream}.{keys[name]}.frames", each.frames)
+        for name, each in images.items()
+        if each.frames is not None
+    }
 
 
 def find_frame_rows(clip: ClipRequest, by: Column, order: Column) -> Int64s:

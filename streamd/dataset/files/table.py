@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.files import TableSource, lookup
 from streamd.dataset.files.beside import build_images_key
-from streamd.dataset.files.clip_frames import ClipRequest, find_frame_rows, find_whole_clips
+from streamd.dataset.files.clip_frames import ClipRequest, collect_clip_requests, find_frame_rows, find_whole_clips
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import ColumnRequest, select_rows
@@ -95,11 +94,7 @@ class _ImageColumns:
             for name, image in named.items()
         }
         roots = {name: lookup.resolve_root(image.root or source.root, source.path) for name, image in named.items()}
-        clips = {
-            name: ClipRequest.from_rule(f"{_build_image_key(stream, images, name)}.frames", image.frames)
-            for name, image in images.items()
-            if image.frames is not None
-        }
+        clips = collect_clip_requests(stream, images)
         if source.image is not None:
             key = f"streams.{stream}.source.image"
             own, root = ColumnRequest(source.image, key, key), lookup.resolve_root(source.root, source.path)
@@ -150,11 +145,6 @@ class _ImageColumns:
         }
 
 
-def _build_image_key(stream: str, images: Mapping[str, ImageSource], name: str) -> str:
-    """Returns the configuration key of an image, which may be the only one, without a name."""
-    return f"streams.{stream}.image" if [*images] == [ONLY_IMAGE] else f"streams.{stream}.images.{name}"
-
-
 def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
     """Returns the values by which the samples are split; none where that is a column of file names."""
     return [
@@ -181,7 +171,7 @@ def _read_sample_columns(
         build_label_column_requests(stream, labels),
         build_condition_column_requests(where, f"streams.{stream}.source.where"),
     )
-    sorting = [ask for clip in images.clips.values() for ask in (clip.by, clip.order)]
+    sorting = [ask for clip in images.clips.values() for ask in clip.requests]
     found = read_requested_columns(
         table, [*own, *sorting, *(ask for several in asked.values() for ask in several), *tests.values()], faults
     )

@@ -20,7 +20,7 @@ import numpy as np
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, TextColumn
 from streamd.dataset.manifest.image_arrays import ImageArrayHeader, find_array_contradiction, list_array_columns
-from streamd.dataset.manifest.image_files import is_frame_column, list_image_columns
+from streamd.dataset.manifest.image_files import ROW_FRAMES_PREFIX, is_frame_column, list_image_columns
 from streamd.dataset.manifest.ragged import ROWS_PREFIX
 from streamd.dataset.manifest.types import ArrayFiles, ShardFiles
 from streamd.errors import ConfigError
@@ -177,7 +177,7 @@ def _list_needed_columns(header: ManifestHeader) -> dict[str, int | None]:
     needed |= {"mtimes_ns": files} if header.shards is None else {"extra.shard": samples, "extra.offset": samples}
     needed |= {f"{LABEL_PREFIX}{name}": samples for name in header.labels}
     needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
-    needed |= {name: samples for name in ("weights", "rows") if name in columns}
+    needed |= {name: samples for name in columns if name in {"weights", "rows"} or name.startswith(ROW_FRAMES_PREFIX)}
     counts = {name: extent.shape[0] for name, extent in columns.items()}
     needed |= list_image_columns(header.images, samples, counts) | list_array_columns(header.image_arrays)
     if any(name.startswith(DISPLAY_PREFIX) for name in columns):

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, build_name_columns, narrow_integers
-from streamd.dataset.manifest.types import ImageFiles
+from streamd.dataset.manifest.types import ImageFiles, Int64s
 
 IMAGE_PREFIX: Final = "image."
+ROW_FRAMES_PREFIX: Final = "frames."
 _FRAMES: Final = "frames"
 
 
@@ -70,7 +71,20 @@ def list_image_columns(images: Iterable[str], samples: int, columns: Mapping[str
 
 def is_frame_column(name: str) -> bool:
     """Whether a column of the manifest has the frames of clips, of any number each."""
-    return name.startswith(IMAGE_PREFIX) and name.endswith(f".{_FRAMES}")
+    return name.startswith(ROW_FRAMES_PREFIX) or (name.startswith(IMAGE_PREFIX) and name.endswith(f".{_FRAMES}"))
+
+
+def build_row_frame_columns(row_frames: Mapping[str, Int64s]) -> dict[str, ColumnArray]:
+    """Returns the columns of clips whose frames are rows of arrays, by their names in the manifest."""
+    return {f"{ROW_FRAMES_PREFIX}{name}": narrow_integers(rows) for name, rows in row_frames.items()}
+
+
+def digest_row_frames(digest: IdentityDigest, row_frames: Mapping[str, Int64s]) -> None:
+    """Adds the frames of clips of arrays to the digest of a list; without any, nothing."""
+    for name in sorted(row_frames):
+        digest.add_part(f"row frames {row_frames[name].shape[1]}")
+        digest.add_part(name)
+        digest.add_part(row_frames[name].astype("<i8").tobytes())
 
 
 class ListedImage:

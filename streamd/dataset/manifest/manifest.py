@@ -52,9 +52,12 @@ from streamd.dataset.manifest.image_arrays import (
 )
 from streamd.dataset.manifest.image_files import (
     IMAGE_PREFIX,
+    ROW_FRAMES_PREFIX,
     ListedImage,
     build_image_columns,
+    build_row_frame_columns,
     digest_image_files,
+    digest_row_frames,
     encode_image_roots,
 )
 from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
@@ -91,6 +94,7 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         _digest_columns(digest, scanned.weights)
     digest_image_files(digest, scanned.images)
     digest_image_arrays(digest, scanned.image_arrays)
+    digest_row_frames(digest, scanned.row_frames)
     return digest.hex_text()
 
 
@@ -133,6 +137,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         names = build_name_columns(scanned.display_names)
         columns |= {f"{DISPLAY_PREFIX}{name}": column for name, column in names.items()}
     columns |= build_image_columns(scanned.images) | build_array_columns(scanned.image_arrays)
+    columns |= build_row_frame_columns(scanned.row_frames)
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -253,7 +258,8 @@ class Manifest:
     `content_id` is that of `compute_content_id`, and `config_id` the one that was written. `sizes` (n,) are in bytes,
     and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
     None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
-    None. `images` has the files of further images by name, and `image_arrays` their arrays.
+    None. `images` has the files of further images by name, and `image_arrays` their arrays. `row_frames` has the rows
+    of the frames of each sample by image, where that is a clip of arrays.
     """
 
     def __init__(self, path: Path, header: ManifestHeader, data: ColumnArray) -> None:
@@ -278,6 +284,11 @@ class Manifest:
         self.image_arrays = {
             name: ListedArrays.from_columns(name, image, self.root, self._columns, self.lookup_rows)
             for name, image in header.image_arrays.items()
+        }
+        self.row_frames = {
+            name.removeprefix(ROW_FRAMES_PREFIX): rows
+            for name, rows in self._columns.items()
+            if name.startswith(ROW_FRAMES_PREFIX)
         }
         self._list_id = ""
 
@@ -428,6 +439,7 @@ class Manifest:
         self._columns.clear()
         self.images.clear()
         self.image_arrays.clear()
+        self.row_frames.clear()
         self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:

@@ -169,7 +169,8 @@ class ScannedSamples:
     empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset`, in bytes.
 
     `images` has the files of further images by name; `files` are those of the first. Where samples are rows of arrays,
-    `image_arrays` has the arrays of further images.
+    `image_arrays` has the arrays of further images. `row_frames` has the rows of the frames of each sample's clip, by
+    image, (n, frames) each: a row has the same number in the arrays of all images.
     """
 
     root: Path
@@ -188,6 +189,7 @@ class ScannedSamples:
     display_names: Sequence[bytes] | None = None
     images: Mapping[str, ImageFiles] = field(default_factory=dict)
     image_arrays: Mapping[str, ImageArrays] = field(default_factory=dict)
+    row_frames: Mapping[str, Int64s] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:
