@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from support.array_records import MASKS, build_array_stream
+from support.driven_frames import clip_config, write_drives
 from support.faulty_data import animals, picture, spoil
 from support.record_readers import open_records
 from support.served_folder import file_of, serve
@@ -187,3 +188,21 @@ def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tm
     assert len(set(seen.digests)) == 5
     assert (seen.formats, seen.sizes) == ({}, {"20x30": 5})
     assert seen.unpacked == 6  # chunks of two rows, of both arrays
+
+
+def test_clips_are_counted_by_their_first_frame_and_a_bad_frame_is_named(tmp_path: Path) -> None:
+    write_drives(tmp_path / "data")
+    path = tmp_path / "data" / "7.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    images = {"clip": clip_config(tmp_path / "data")["images"]["clip"], "mask": {"like": "clip", "mode": "index"}}
+    with open_records(clip_config(tmp_path / "data", images=images), tmp_path) as reader:
+        page = create_memfd("track", PROGRESS_PAGE_BYTES)
+        try:
+            seen = read_sample_group(reader, SampleGroup(0, [*range(8)], [*range(8)]), ProgressPage(page))
+        finally:
+            os.close(page)
+    shown = {fault.sample_id: fault.reason for fault in seen.faults}
+    assert len(shown) == 3
+    assert all(reason.startswith("clip 7.png: ") for reason in shown.values())
+    assert seen.sizes == {"24x32": 5}
+    assert seen.class_pixels["mask"].masks == 3 * 5

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.boxed_pictures import write_coco
 from support.daemon_process import stream_config, write_images
+from support.driven_frames import clip_config, write_drives
 from support.faulty_data import animals, config_of, spoil, surveyed
 from support.tar_shards import pack_folder
 
@@ -196,3 +197,18 @@ def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path
     ]
     lines = [line.text for line in format_report(found, ReportOptions())]
     assert "  boxes    4 boxes, at most 2 in a sample; 1 sample has none" in lines
+
+
+def test_clips_whose_split_parts_a_sequence_are_worth_knowing(tmp_path: Path) -> None:
+    write_drives(tmp_path / "data")
+    parted = clip_config(tmp_path / "data")
+    parted["source"]["part"] = "train"
+    parted["split"] = {"validation": 0.5, "seed": 1}
+    whole = {**parted, "split": {"validation": 0.5, "seed": 2, "by": "drive"}}
+    (tmp_path / "config.yaml").write_text(json.dumps({"streams": {"parted": parted, "whole": whole}}))
+    found = inspect_data(tmp_path / "config.yaml", SilentProgress())
+    (warning,) = [each for each in found.warnings if "neighbouring rows" in each]
+    assert warning == (
+        "parted: the clips of 'clip' show neighbouring rows, which the split may have put into the other part, so that "
+        "validation looks better than it is; add  by: drive  to split"
+    )

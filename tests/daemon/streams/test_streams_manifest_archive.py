@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.daemon_process import stream_config, write_images
+from support.driven_frames import clip_config, write_drives
 from support.served_folder import change_times
 from support.tar_shards import pack
 
@@ -209,3 +210,23 @@ def test_streams_that_are_listed_together_are_imported_together(tmp_path: Path, 
     stranger = Host(tmp_path / "stranger", other=stream_config(one.place / "data"))
     with pytest.raises(ConfigError, match="has no list of a stream in this configuration"):
         stranger.import_from(one)
+
+
+def test_clips_go_to_another_host_with_the_files_of_all_their_frames(tmp_path: Path) -> None:
+    write_drives(tmp_path / "one" / "data")
+    copy_data(tmp_path / "one" / "data", tmp_path / "other" / "data")
+    one, other = (Host(place, train=clip_config(place / "data")) for place in (tmp_path / "one", tmp_path / "other"))
+    exported = one.list_samples()
+    other.import_from(one)
+    imported = other.open()
+    assert imported.spec.order_id == exported.spec.order_id
+    clip = imported.manifest.images["clip"]
+    assert np.array_equal(clip.frames, exported.manifest.images["clip"].frames)
+    assert not np.array_equal(clip.mtimes_ns, exported.manifest.images["clip"].mtimes_ns)
+    reader = StreamReader.open(imported.spec, imported.manifest_path)
+    found = reader.read_files(np.arange(8, dtype=np.int64))
+    reader.close()
+    assert all(isinstance(each, tuple) and len(each[0]) == 3 for each in found)
+    (other.place / "data" / "3.png").unlink()
+    with pytest.raises(ConfigError, match=r"3\.png"):
+        other.import_from(one)

@@ -58,3 +58,26 @@ def test_a_manifest_that_lacks_a_column_of_an_image_is_refused(tmp_path: Path) -
     short = replace(MASKS, sizes=NUMBERS[:2])
     with pytest.raises(ConfigError, match=r"column 'image.mask.sizes' has 2 rows"):
         reopened(tmp_path, replace(PHOTOS, images={"mask": short}))
+
+
+CLIPS = ImageFiles([b"p.png", b"q.png"], NUMBERS[:2], NUMBERS[:2] * 7, frames=np.array([[0, 1], [1, 1], [0, 0]]))
+CLIPPED = replace(PHOTOS, images={"clip": CLIPS})
+
+
+def test_the_frames_of_clips_come_back_and_count_in_the_identity(tmp_path: Path) -> None:
+    clip = reopened(tmp_path, CLIPPED).images["clip"]
+    assert [clip.list_frame_files(sample) for sample in range(3)] == [[0, 1], [1, 1], [0, 0]]
+    assert clip.file_names() == CLIPS.files
+    assert clip.lookup_bytes(np.array([0, 1])).tolist() == [7, 8]
+    other = replace(CLIPPED, images={"clip": replace(CLIPS, frames=np.array([[0, 1], [1, 0], [0, 0]]))})
+    rows = replace(PHOTOS, row_frames={"clip": np.array([[0, 1], [1, 1], [0, 0]])})
+    assert len({compute_content_id(each) for each in (PHOTOS, CLIPPED, other, rows)}) == 4
+
+
+def test_a_manifest_with_clips_of_fewer_samples_is_refused(tmp_path: Path) -> None:
+    short = replace(CLIPPED, images={"clip": replace(CLIPS, frames=np.array([[0, 1], [1, 1]]))})
+    with pytest.raises(ConfigError, match=r"column 'image.clip.frames' has 2 rows"):
+        reopened(tmp_path, short)
+    rows = replace(PHOTOS, row_frames={"clip": np.array([[0, 1]])})
+    with pytest.raises(ConfigError, match=r"column 'frames.clip' has 1 rows"):
+        reopened(tmp_path, rows)
