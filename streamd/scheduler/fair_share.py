@@ -31,31 +31,55 @@ _CATCH_UP_RECHECK_S: Final = 1.0  # between two looks at a follower that was too
 SessionsByBatch = Mapping[BatchKey, Sequence[ScheduledSession]]  # the sessions that want each batch
 
 
-def find_wanted_batches(
+def find_near_batches(
     sessions: Iterable[ScheduledSession], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
-) -> tuple[SessionsByBatch, SessionsByBatch, set[BatchKey]]:
-    """Finds the first batch of each session that is not `known`, and groups the sessions by that batch.
+) -> tuple[SessionsByBatch, set[BatchKey]]:
+    """Finds the first batch of each session that is not `known` and could be sent at once; groups sessions by it.
 
-    Returns three collections: the batches that could be sent at once; those that will be wanted within `ahead(stream)`
-    more steps; and the keys of all batches that lie within a session's credit, which cannot be refused a slot. Nothing
-    is made far ahead for a session that has just begun: it may be gone before it has read anything. For a session that
-    catches up and has credit, both kinds of batches count as sendable at once. If its gaps were filled one by one when
-    it reaches them, it would fall back further at each.
+    Returned with the groups are the keys of all batches that lie within a session's credit, which cannot be refused a
+    slot. For a session that catches up and has credit, the batches of `find_far_batches` count as near: if its gaps
+    were filled one by one when it reaches them, it would fall back further at each.
     """
     near: dict[BatchKey, list[ScheduledSession]] = {}
-    far: dict[BatchKey, list[ScheduledSession]] = {}
     in_reach: set[BatchKey] = set()
     for session in sessions:
         room = session.sendable_count
-        beyond = min(ahead(session.shape.name), session.released_count + 1)
-        missing = session.find_missing_batch(room + beyond, known)
+        if room <= 0:
+            continue
+        reach = room if session.chased_session is None else room + _compute_horizon(session, ahead)
+        missing = session.find_missing_batch(reach, known)
         if missing is not None:
             key, before = missing
             if before < room:
                 in_reach.add(key)
-            urgent = before < room or (room > 0 and session.chased_session is not None)
-            (near if urgent else far).setdefault(key, []).append(session)
-    return near, far, in_reach
+            near.setdefault(key, []).append(session)
+    return near, in_reach
+
+
+def find_far_batches(
+    sessions: Iterable[ScheduledSession], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
+) -> SessionsByBatch:
+    """Finds the batches that will be wanted within `ahead(stream)` more steps, as `find_near_batches` does.
+
+    Sessions with a near batch are not among them.
+    """
+    far: dict[BatchKey, list[ScheduledSession]] = {}
+    for session in sessions:
+        room = session.sendable_count
+        if room > 0 and session.chased_session is not None:
+            continue
+        missing = session.find_missing_batch(room + _compute_horizon(session, ahead), known)
+        if missing is not None and missing[1] >= room:
+            far.setdefault(missing[0], []).append(session)
+    return far
+
+
+def _compute_horizon(session: ScheduledSession, ahead: Callable[[str], int]) -> int:
+    """Returns how many batches beyond its credit are made for a session.
+
+    Nothing is made far ahead for one that has just begun: it may be gone before it has read anything.
+    """
+    return min(ahead(session.shape.name), session.released_count + 1)
 
 
 class DecodeShares:

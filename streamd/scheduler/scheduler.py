@@ -338,13 +338,14 @@ class Scheduler:
         # Each turn begins a batch, which fills the workers, or adds one to `full`: the loop ends. The groups are
         # collected anew in each turn, since a batch that was begun is known, and its sessions then want the next one.
         while not self._is_draining and not self._workload.is_full:
-            near, far, in_reach = fair_share.find_wanted_batches(
-                self._sessions.values(), self._workload.count_batches_ahead, self._pool.entries.__contains__
-            )
+            wishes = self._sessions.values(), self._workload.count_batches_ahead, self._pool.entries.__contains__
+            near, in_reach = fair_share.find_near_batches(*wishes)
             near = self._filter_startable_batches(near, full)
+            # Batches far ahead are looked for only where they count: most sessions have one that nobody makes now.
             # While a batch within a session's credit has no slot, nothing is made ahead: it would take the next slot
             # that is freed.
-            groups = near or ({} if starved else self._filter_startable_batches(far, full))
+            is_idle = not near and not starved
+            groups = self._filter_startable_batches(fair_share.find_far_batches(*wishes), full) if is_idle else near
             if not groups:
                 break
             key, lost_s = self._choose_batch(groups, now_s)

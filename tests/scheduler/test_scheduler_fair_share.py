@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,8 @@ from streamd.scheduler.fair_share import (
     DecodeShares,
     SessionsByBatch,
     choose_sessions_to_catch_up,
-    find_wanted_batches,
+    find_far_batches,
+    find_near_batches,
     pair_followers_with_leaders,
     waiting_sessions,
 )
@@ -45,6 +47,13 @@ def session(
     made = ScheduledSession.from_subscription(event, shape, 4)
     made.sent, made.upto = READ, READ + 4
     return made
+
+
+def find_wanted_batches(
+    sessions: list[ScheduledSession], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
+) -> tuple[SessionsByBatch, SessionsByBatch, set[BatchKey]]:
+    near, in_reach = find_near_batches(sessions, ahead, known)
+    return near, find_far_batches(sessions, ahead, known), in_reach
 
 
 def never_ready(_: BatchKey) -> bool:
