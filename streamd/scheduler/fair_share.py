@@ -43,8 +43,7 @@ def find_near_batches(
     near: dict[BatchKey, list[ScheduledSession]] = {}
     in_reach: set[BatchKey] = set()
     for session in sessions:
-        room = session.sendable_count
-        if room <= 0:
+        if session.is_resting or (room := session.sendable_count) <= 0:
             continue
         reach = room if session.chased_session is None else room + _compute_horizon(session, ahead)
         missing = session.find_missing_batch(reach, known)
@@ -61,15 +60,18 @@ def find_far_batches(
 ) -> SessionsByBatch:
     """Finds the batches that will be wanted within `ahead(stream)` more steps, as `find_near_batches` does.
 
-    Sessions with a near batch are not among them.
+    Sessions with a near batch are not among them. Those that want nothing rest from now on: a user may have a quarter
+    of all sessions, and this is asked for each batch that is begun.
     """
     far: dict[BatchKey, list[ScheduledSession]] = {}
     for session in sessions:
-        room = session.sendable_count
-        if room > 0 and session.chased_session is not None:
+        if session.is_resting:
             continue
+        room = session.sendable_count
         missing = session.find_missing_batch(room + _compute_horizon(session, ahead), known)
-        if missing is not None and missing[1] >= room:
+        if missing is None:
+            session.is_resting = True
+        elif missing[1] >= room and (room <= 0 or session.chased_session is None):
             far.setdefault(missing[0], []).append(session)
     return far
 

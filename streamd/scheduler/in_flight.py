@@ -53,6 +53,7 @@ class Workload:
         # While this is true, a batch within a session's credit waits for a slot, and no worker is given more tasks than
         # it needs to go on.
         self.is_memory_scarce = False
+        self._have_horizons_grown = False
         self.has_sessions_of_several_streams = False
         for shape in shapes:
             self.put_stream(shape)
@@ -112,6 +113,16 @@ class Workload:
         """Whether one more batch of this stream may be filled at a time."""
         known = self._streams[stream]
         return known.batches_running < known.most_batches and not known.is_paused
+
+    def take_note_of_grown_horizons(self) -> bool:
+        """Returns whether production may look further ahead of any stream than when this was asked last."""
+        grown, self._have_horizons_grown = self._have_horizons_grown, False
+        return grown
+
+    def set_memory_scarce(self, *, is_scarce: bool) -> None:
+        """Records whether a batch within a session's credit waits for a slot."""
+        self._have_horizons_grown |= self.is_memory_scarce and not is_scarce
+        self.is_memory_scarce = is_scarce
 
     def count_batches_ahead(self, stream: str) -> int:
         """Returns how many batches beyond a session's credit production looks ahead."""
@@ -178,4 +189,5 @@ class Workload:
         # This runs for every batch, but the depth rarely changes. Under new limits there are no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
+            self._have_horizons_grown = True
             stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))

@@ -20,6 +20,7 @@ from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[Action]) -> None:
     """Sends a session its next batches, as long as they are whole and its credit allows; appends to `actions`."""
+    session.is_resting = False
     while True:
         # The receipt needs no credit, so it comes before the check of credit. A session may begin where its epoch has
         # no step left: it gets that epoch's receipt before its first batch.

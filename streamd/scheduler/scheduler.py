@@ -335,6 +335,9 @@ class Scheduler:
         starved = False  # whether one of them lies within a session's credit
         streams = {session.shape.name for session in self._sessions.values()}
         self._workload.has_sessions_of_several_streams = len(streams) > 1
+        if self._workload.take_note_of_grown_horizons():
+            for session in self._sessions.values():
+                session.is_resting = False
         # Each turn begins a batch, which fills the workers, or adds one to `full`: the loop ends. The groups are
         # collected anew in each turn, since a batch that was begun is known, and its sessions then want the next one.
         while not self._is_draining and not self._workload.is_full:
@@ -418,7 +421,8 @@ class Scheduler:
         # A shortage is measured from one decision to the next: what held at the last one held until now.
         if self._slots_short_since_s is not None:
             self._slot_wait_s += now_s - self._slots_short_since_s
-        self._slots_short_since_s, self._workload.is_memory_scarce = now_s if starved else None, starved
+        self._slots_short_since_s = now_s if starved else None
+        self._workload.set_memory_scarce(is_scarce=starved)
 
     def _update_idleness(self, now_s: float) -> None:
         if self._sessions or not any(self._pool.free_slots.values()):

@@ -41,6 +41,9 @@ class ScheduledSession:
     catch_up_cost_s: float = 0.0  # what others' catching up has cost it in this epoch
     next_catch_up_check_s: float = 0.0  # when it may next be considered for catching up
     chased_session: int | None = None  # the session it is being brought level with
+    # All batches that may be made for it are in the pool. It is not asked again before it may be sent more, one of them
+    # leaves the pool, or the horizon of its stream grows.
+    is_resting: bool = False
     # A memo of `find_missing_batch`: all deliveries before this step, whose number is `_known_number`, are in the pool,
     # and are not looked up again. `forget_batch` clears it when one of them leaves the pool.
     _known_step: StepPosition | None = None
@@ -149,7 +152,7 @@ class ScheduledSession:
         """Clears the memo of `find_missing_batch` if it covers this batch, which has left the pool."""
         distance = self.count_steps_until_batch(key)
         if distance is not None and self.sent + distance < self._known_number:
-            self._known_step = None
+            self._known_step, self.is_resting = None, False
 
     def lease_next_batch(self, slot: int) -> int:
         """Leases the next batch, which lies in `slot`, and moves to the next step; returns the delivery's number."""

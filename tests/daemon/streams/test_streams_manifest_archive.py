@@ -220,8 +220,8 @@ def test_clips_go_to_another_host_with_the_files_of_all_their_frames(tmp_path: P
     other.import_from(one)
     imported = other.open()
     assert imported.spec.order_id == exported.spec.order_id
-    clip = imported.manifest.images["clip"]
-    assert np.array_equal(clip.frames, exported.manifest.images["clip"].frames)
+    clip, before = imported.manifest.images["clip"], exported.manifest.images["clip"]
+    assert [clip.list_frame_files(row) for row in range(8)] == [before.list_frame_files(row) for row in range(8)]
     assert not np.array_equal(clip.mtimes_ns, exported.manifest.images["clip"].mtimes_ns)
     reader = StreamReader.open(imported.spec, imported.manifest_path)
     found = reader.read_files(np.arange(8, dtype=np.int64))
