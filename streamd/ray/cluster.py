@@ -107,21 +107,27 @@ class Cluster:
             ) from error
 
     def start_node(self, node: ClusterNode) -> RayNode:
-        """Starts an actor on a node. Whether it can, the first call says."""
+        """Starts an actor on a node. Whether it can, the first call says.
+
+        Raises NodeUnfitError for settings that Ray refuses at once.
+        """
         ray, settings = _import_ray(), self._settings
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - as above
 
-        actor = ray.remote(NodeActor).options(
-            name=f"streamd-node-{node.name}-{node.node_id[:8]}-{os.getpid()}",
-            num_cpus=settings.num_cpus,
-            resources=dict(settings.resources) or None,
-            runtime_env=dict(settings.runtime_env) or None,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False),
-            max_restarts=0,  # Ray would start it behind our back, without its streams
-            max_task_retries=0,
-            max_concurrency=_ACTOR_CONCURRENCY,
-        )
-        return RayNode(actor.remote(settings.workers_per_node, settings.row_deadline_s), ray)
+        try:
+            actor = ray.remote(NodeActor).options(
+                name=f"streamd-node-{node.name}-{node.node_id[:8]}-{os.getpid()}",
+                num_cpus=settings.num_cpus,
+                resources=dict(settings.resources) or None,
+                runtime_env=dict(settings.runtime_env) or None,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False),
+                max_restarts=0,  # Ray would start it behind our back, without its streams
+                max_task_retries=0,
+                max_concurrency=_ACTOR_CONCURRENCY,
+            )
+            return RayNode(actor.remote(settings.workers_per_node, settings.row_deadline_s), ray)
+        except (ValueError, TypeError, OSError, RuntimeError) as error:  # what its checks of a runtime_env raise
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
 
     def put_bytes(self, data: npt.NDArray[np.uint8]) -> Any:
         """Puts bytes into the object store, and returns a reference that calls of any node take."""

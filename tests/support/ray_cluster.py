@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -85,21 +86,27 @@ class RayCluster:
 
 
 @contextlib.contextmanager
-def foreign_node(
-    cluster: RayCluster, hidden: Path | None = None, environment: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A node in a mount namespace of its own, where the folder `hidden` is empty; as root, or with user namespaces."""
-    start = f"exec {sys.executable} -m ray.scripts.scripts start --address={cluster.address} --num-cpus=1 --block"
-    hide = "" if hidden is None else f"mount -t tmpfs none {hidden} && "
+def foreign_node(cluster: RayCluster, seen: Mapping[Path, Path | None]) -> Iterator[None]:
+    """A node that sees other files than this host: `seen` has what lies at a path there; None is an empty folder.
+
+    It is in a mount namespace of its own, as root or with user namespaces.
+    """
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={cluster.address}", "--num-cpus=1"]
+    start += ["--block", f"--object-store-memory={160 << 20}"]
+    mounts = [
+        ["mount", "-t", "tmpfs", "none", str(path)] if other is None else ["mount", "--bind", str(other), str(path)]
+        for path, other in seen.items()
+    ]
     who = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = ["unshare", *who, "--mount", "sh", "-c", f"{hide}{start} --object-store-memory={160 << 20}"]
+    script = " && ".join(map(shlex.join, [*mounts, ["exec", *start]]))
+    command = ["unshare", *who, "--mount", "sh", "-c", script]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **(environment or {})}, start_new_session=True,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}, start_new_session=True,
     )  # fmt: skip
     try:
-        yield process
+        yield
     finally:
         for pid in [*list_descendants(process.pid), process.pid]:
             with contextlib.suppress(ProcessLookupError):

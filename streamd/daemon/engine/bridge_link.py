@@ -86,4 +86,4 @@ def hire_cluster(settings: ClusterSettings) -> HiredWorkers:
     async def start_bridge(_place: int, listener: WorkerListener) -> PoolWorker:
         return await BridgeLink.start(listener, settings)
 
-    return HiredWorkers(1, start_bridge)
+    return HiredWorkers(1, start_bridge, lock_caches=False)

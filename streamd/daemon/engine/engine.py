@@ -72,7 +72,7 @@ class BatchEngine:
     def __init__(
         self, streams: Sequence[ServedStream], slots: SlotStore, stats: ProcessStats, hired: HiredWorkers
     ) -> None:
-        self._streams = OpenStreams(streams)
+        self._streams = OpenStreams(streams, lock_caches=hired.lock_caches)
         self._stats = stats
         self._pool = WorkerPool(hired, slots, stats, self)
         self._pool.imported_transforms = self._streams.current_transforms()

@@ -42,6 +42,7 @@ class OpenStreams:
     """
 
     streams: InitVar[Iterable[ServedStream]]  # the first versions; not kept longer than they are served
+    lock_caches: bool = True  # the workers write to the caches of this host
     _entries: dict[int, _StreamEntry] = field(init=False, default_factory=dict)
     _current: dict[str, int] = field(init=False, default_factory=dict)
     _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
@@ -70,8 +71,8 @@ class OpenStreams:
         return number
 
     def _acquire_cache_lock(self, stream: ServedStream) -> Path | None:
-        """Takes the writer lock of a stream's cache; None when there is no cache, or the lock cannot be taken."""
-        if stream.cache is None:
+        """Takes the writer lock of a stream's cache; None without a cache here, or if the lock cannot be taken."""
+        if stream.cache is None or not self.lock_caches:
             return None
         path = Path(stream.cache.folder) / lock_file_name(stream.spec)
         return path if self._locks.acquire_lock(path) else None

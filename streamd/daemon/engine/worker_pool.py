@@ -31,10 +31,15 @@ PoolWorker = WorkerLink[Task]
 
 @dataclass(frozen=True, slots=True)
 class HiredWorkers:
-    """The workers that an engine gets: `count` at a time, each from `start`, which may raise OSError."""
+    """The workers that an engine gets: `count` at a time, each from `start`, which may raise OSError.
+
+    `lock_caches`: they write to the caches of this host, of which the daemon then holds the locks. Nodes of a cluster
+    lock those of their own.
+    """
 
     count: int
     start: Callable[[int, WorkerListener], Awaitable[PoolWorker]]
+    lock_caches: bool = True
 
 
 def hire_local_workers(count: int, row_deadline_s: float = ROW_DEADLINE_S) -> HiredWorkers:

@@ -42,6 +42,14 @@ def test_workers_of_two_versions_may_write_one_cache(cached: ServedStream, tmp_p
     opened.retire_stream_version(1)
 
 
+def test_caches_that_the_workers_of_other_hosts_write_are_not_locked_here(cached: ServedStream) -> None:
+    elsewhere, here = OpenStreams([cached], lock_caches=False), OpenStreams([cached])
+    writable = [opened.make_open_command(0).cache for opened in (elsewhere, here)]
+    assert [place is not None and place.writable for place in writable] == [False, True]
+    for opened in (elsewhere, here):
+        opened.close_stream("train")
+
+
 def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     cached: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
