@@ -68,14 +68,15 @@ def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
     draws = {name: [None] for name in images}  # shows the middle where images are cropped at random
     if reader.store is None or not gather_samples(reader.store, images, ids, rows, draws)[0][0]:
         return None
-    return build_pil_image(build_shown_pixels(next(iter(rows.values()))[0], reader.spec.image))
+    pixels = next(iter(rows.values()))[0]
+    return build_pil_image(build_shown_pixels(pixels[0] if reader.spec.image.pictures else pixels, reader.spec.image))
 
 
 def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """Decodes as much of a file as is sound; None if the file is gone or is no longer the listed one."""
     data = reader.read_sample(sample_id)
-    if isinstance(data, tuple):
-        data = data[0]  # the first image stands for the sample
+    while isinstance(data, tuple):
+        data = data[0]  # the first image stands for the sample, and its first frame for a clip
     if not isinstance(data, bytes):
         return None
     picture = Image.open(BytesIO(data), formats=(detect_format(data),))

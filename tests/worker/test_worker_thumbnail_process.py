@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageFile
 from support.array_records import PHOTOS, build_array_stream
 from support.daemon_process import write_images
+from support.driven_frames import build_frame, clip_config, list_rows, write_drives
 from support.record_readers import open_records
 from support.served_folder import file_of, serve
 
@@ -83,3 +84,19 @@ def test_a_sample_of_several_arrays_is_shown_by_its_first_image(tmp_path: Path) 
     shown = np.asarray(Image.open(BytesIO(found)).convert("RGB"), int)
     expected = Image.fromarray(PHOTOS[2]).resize((30, 20), Image.Resampling.BILINEAR)
     assert np.abs(shown - np.asarray(expected)).mean() < 6
+
+
+def test_the_first_frame_of_a_clip_and_the_first_view_of_an_array_stand_for_the_sample(tmp_path: Path) -> None:
+    write_drives(tmp_path / "data")
+    viewed = {"photo": {"size": [40, 60], "resize": "random_crop", "views": 2}}
+    for stream, expected in (
+        (clip_config(tmp_path / "data"), build_frame(list_rows("south")[0])),  # repeated at the beginning
+        (build_array_stream(tmp_path / "arrays", "npy", viewed), PHOTOS[3]),
+    ):
+        with open_records(stream, tmp_path) as reader:
+            sample = 3 if reader.manifest.arrays is not None else list_rows("south")[0]
+            request = ThumbnailRequest(str(reader.manifest.path), reader.spec, [sample])
+            (thumbnail,) = draw_thumbnails(request)
+        shown = np.asarray(Image.open(BytesIO(thumbnail)), np.int64)
+        assert shown.shape == expected.shape
+        assert np.abs(shown - expected).mean() < 6
