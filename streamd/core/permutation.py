@@ -26,9 +26,12 @@ _ROUNDS: Final = 8
 
 def mix64(words: Words) -> Words:
     """Returns the words scrambled by splitmix64's finaliser, a bijection on 64-bit words."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    mixed = words ^ (words >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 @lru_cache(maxsize=64)
@@ -74,8 +77,9 @@ def _apply_feistel(positions: Words, high: int, low: int, keys: Words) -> Words:
 def _add_modulo(small: Words, words: Words, n: np.uint64) -> Words:
     """Returns (small + words) mod n for `small` below n."""
     # NumPy divides by a scalar far faster than it takes a remainder. The reduced words are below n, as `small` is, so
-    # one subtraction completes the sum.
-    total = words - words // n * n
+    # one subtraction completes the sum; where it is not needed, the difference wraps around and is the larger number.
+    multiples = words // n
+    multiples *= n
+    total = words - multiples
     total += small
-    total -= (total >= n) * n
-    return total
+    return np.minimum(total, total - n)
