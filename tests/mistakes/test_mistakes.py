@@ -99,6 +99,7 @@ def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> 
         "packed a stream of views",
         "saved a class number that a mask does not hold",
         "left boxes without area and outside of their pictures in the data",
+        "packed a stream of clips",
     ]
 
 
