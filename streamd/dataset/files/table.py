@@ -45,6 +45,7 @@ def scan_table(
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
             values, specs, fixed = convert_labels(labels, read.labels)
+        read.labels.clear()
         texts = cells.convert_to_nonempty_texts(found[asked.own])
         files = lookup.normalize_file_names(rows, texts, root, f"{key}.root")
         groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(read)
