@@ -12,6 +12,8 @@ from streamd.limits import ROW_DEADLINE_S
 
 Placement = Literal["SPREAD", "PACK"]
 
+LOCAL_ADDRESS: Final = "local"  # of a cluster that the daemon starts and ends
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:

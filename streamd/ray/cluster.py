@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.cluster_settings import ClusterSettings
+from streamd.core.cluster_settings import LOCAL_ADDRESS, ClusterSettings
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.ray.node_actor import FilledRows, NodeActor
 from streamd.ray.node_choice import ClusterNode
 
 NAMESPACE: Final = "streamd"
-LOCAL_ADDRESS: Final = "local"
 # For a cluster that the bridge starts. Another one is its owner's, and these change nothing there.
 _OWN_CLUSTER_ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0"}
+_AUTH_SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _ACTOR_CONCURRENCY: Final = 1000  # calls at a time; the bridge bounds them, and `describe` must not wait for others
 
 
@@ -66,6 +67,9 @@ class Cluster:
         is_local = self._settings.address == LOCAL_ADDRESS
         if is_local:
             os.environ.update(_OWN_CLUSTER_ENVIRONMENT)
+            if not any(name in os.environ for name in _AUTH_SETTINGS):
+                # A token that nobody else knows. Ray would write one into the home directory, which may be read-only.
+                os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
         ray = _import_ray()
         try:
             context = ray.init(

@@ -184,11 +184,29 @@ def test_the_daemon_stays_while_the_head_is_gone_and_goes_on_when_the_cluster_is
 
 
 def test_a_local_cluster_is_started_and_ended_with_the_daemon(start_daemon: Start, folder: Path) -> None:
+    home = "/proc/nobody"  # nothing can be written there, as under systemd; and no other process has it
     config = {"engine": {"kind": "ray", "address": "local"}, "streams": {"train": stream_config(folder)}}
-    daemon = start_daemon(config)
+    daemon = start_daemon(config, environment={"HOME": home})
     wait_for_nodes(daemon.log, 1)
     (receipt,) = drain(daemon.endpoint, 1, [])
     assert receipt.ok
-    processes = list_descendants(daemon.pid)
+    (head,) = [pid for pid in list_processes_of(home) if b"gcs_server" in _command(pid)]
+    settings = read_environment(head)
+    assert settings[b"RAY_USAGE_STATS_ENABLED"] == b"0"
+    assert settings[b"RAY_AUTH_MODE"] == b"token"
+    assert len(settings[b"RAY_AUTH_TOKEN"]) == 64
     assert daemon.terminate() == 0
-    wait_until(lambda: not any(b"ray" in _command(pid) for pid in processes), "the cluster has ended")
+    wait_until(lambda: not list_processes_of(home), "all processes of the cluster have ended")
+
+
+def list_processes_of(home: str) -> list[int]:
+    """The processes of this host with this home directory."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if read_environment(pid).get(b"HOME") == home.encode()]
+
+
+def read_environment(pid: int) -> dict[bytes, bytes]:
+    with contextlib.suppress(OSError):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return {}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from streamd.config.schema import Config
+from streamd.core.cluster_settings import LOCAL_ADDRESS
 from streamd.limits import MIB
 
 # Measured (docs/decisions.md): the path through Ray costs this much processor time for each MiB of a batch.
@@ -23,10 +24,13 @@ def list_cluster_notes(
     """
     if config.engine.kind != "ray":
         return
-    if environment.get(_AUTH_MODE) != "token":
+    # A cluster that streamd starts for itself asks for a token, unless the mode is set to something else.
+    mode = environment.get(_AUTH_MODE, "token" if config.engine.cluster_settings.address == LOCAL_ADDRESS else None)
+    if mode != "token":
+        what = f"is {mode} here" if mode else "is not set here, and many clusters want no token"
         yield (
-            f"engine: {_AUTH_MODE} is not token here, so whoever reaches a port of the cluster may run programs there: "
-            f"set {_AUTH_MODE}=token for the cluster and for streamd, and keep its ports in a network that you trust"
+            f"engine: {_AUTH_MODE} {what}, so whoever reaches a port of the cluster may run programs there: set "
+            f"{_AUTH_MODE}=token for the cluster and for streamd, and keep its ports in a network that you trust"
         )
     for name, (decode_ms, slot_bytes) in decode_ms_by_stream.items():
         share = compute_decoding_share(decode_ms, slot_bytes)

@@ -11,7 +11,7 @@ from streamd.config.schema import Config
 SLOT_BYTES = 1_576_960  # 32 rows of 128 x 128
 
 
-def config(engine: str) -> Config:
+def config(engine: object) -> Config:
     stream = {"source": {"kind": "folder", "path": str(Path("/data"))}, "image": {"size": [128, 128]}}
     return load_config({"engine": engine, "streams": {"train": stream}})
 
@@ -22,8 +22,13 @@ def test_nothing_is_said_where_this_host_decodes() -> None:
 
 def test_an_open_cluster_is_warned_of_and_one_that_asks_for_a_token_is_not() -> None:
     (warning,) = list_cluster_notes(config("ray"), {}, {})
-    assert "RAY_AUTH_MODE=token" in warning
+    assert "RAY_AUTH_MODE is not set here" in warning
+    assert "set RAY_AUTH_MODE=token for the cluster and for streamd" in warning
     assert list(list_cluster_notes(config("ray"), {}, {"RAY_AUTH_MODE": "token"})) == []
+    own = config({"kind": "ray", "address": "local"})
+    assert list(list_cluster_notes(own, {}, {})) == []
+    (warning,) = list_cluster_notes(own, {}, {"RAY_AUTH_MODE": "disabled"})
+    assert "RAY_AUTH_MODE is disabled here" in warning
 
 
 def test_a_cluster_pays_where_decoding_takes_longer_than_sending() -> None:
