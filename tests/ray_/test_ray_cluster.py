@@ -196,7 +196,7 @@ def test_a_local_cluster_is_started_and_ended_with_the_daemon(start_daemon: Star
     assert settings[b"RAY_AUTH_MODE"] == b"token"
     assert len(settings[b"RAY_AUTH_TOKEN"]) == 64
     assert daemon.terminate() == 0
-    wait_until(lambda: not list_processes_of(home), "all processes of the cluster have ended")
+    wait_until(lambda: not list_processes_of(home), "all processes of the cluster have ended", 120)
 
 
 def list_processes_of(home: str) -> list[int]:
