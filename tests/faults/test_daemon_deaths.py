@@ -25,11 +25,15 @@ CREDIT: Final = 2  # so few that the daemon's workers are ahead of what it may s
 
 
 def written(stage: Scene) -> set[int]:
-    """The batches of epoch 0 that lie in the daemon's memory, sent or not."""
+    """The batches of epoch 0 that lie in the memory of a daemon that stands still, sent or not."""
     spec, found = stage.truth.spec, set[int]()
     by_ids = {stage.truth.planned((0, index)).tobytes(): index for index in range(spec.batches)}
+    layout = compute_layout(spec, spec.batch_size)
     for slot in slots_of(stage.daemon.pid):
-        ids = compute_layout(spec, spec.batch_size).sample_ids.build_array_in_memory(memoryview(slot.read_bytes()))
+        held = slot.read_bytes()
+        if len(held) < layout.size_bytes:
+            continue  # The daemon was stopped after it created this slot and before it gave it a size.
+        ids = layout.sample_ids.build_array_in_memory(memoryview(held))
         found.add(by_ids.get(np.asarray(ids, dtype=np.int64).tobytes(), -1))
     return found - {-1}
 
