@@ -47,6 +47,7 @@ TASK_GIVE_UP_S: Final = 60.0  # ... if they continue for this long: something ma
 # RLIMIT_DATA bounds the heap alone; RLIMIT_AS would count the slots too. libwebp and Pillow hold the largest picture
 # four times and its file twice, which makes 2 GiB. The rest is for what a worker keeps, reads ahead and has imported.
 WORKER_DATA_BYTES: Final = 3 * GIB
+HELPER_NICENESS: Final = 1  # of processes that do the daemon's work: trainers on the same host come first
 HELPER_OOM_SCORE: Final = 300  # of 1000, so 30 % of RAM; for workers and the listing, which map what the daemon maps
 # The linear algebra of NumPy and OpenCV, which workers do not use, would take 40 and 140 MB of a worker's data limit
 # for each core. The other two are for transforms: text has the same hash in all workers, and Albumentations does not
@@ -146,14 +147,18 @@ ANSWER_SHARE: Final = 0.02  # a status of 256 trainers takes 3 ms: seven are mad
 ANSWER_BURST_S: Final = 0.02  # before that share counts: people and scripts always see what is so now
 ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates are over seconds
 MAX_OPEN_EPOCHS: Final = 2 * MAX_CREDIT  # of a session, without receipts: it holds batches of half as many
-DIGEST_TURN_S: Final = 0.1  # of one user's digest before the next user's turn: a million samples take 70 ms
-# Of the time of the thread that computes digests, for each user other than the daemon's own. It shares the interpreter
-# with the event loop. The next epoch's digest is computed ahead, so that a trainer does not wait for its share.
+DIGEST_TURN_ROWS: Final = 1 << 20  # of one user's digest before the next user's turn: 70 ms
+MAX_DIGEST_TURN_S: Final = 0.5  # of such a turn, as charged: a longer time was spent by the host
+# The digests of users other than the daemon's own are computed in a process.
+DIGEST_NICENESS: Final = 10  # of that process: where processors are short, it gets a tenth of what trainers get
+DIGEST_RESTART_S: Final = 10.0  # until the process that computes digests is started again after it has ended
+# Of the time of the process that computes digests, for each user other than the daemon's own. The next epoch's digest
+# is computed ahead, so that a trainer does not wait for its share.
 DIGEST_BURST_S: Final = 0.3  # four million samples
 DIGEST_SHARE: Final = 0.05
 MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream with batches held by a process; each is one of the above
 # Descriptors of the daemon, as counted: libzmq ends a process that has none left for a connection.
-OWN_DESCRIPTORS: Final = 46  # loop, ZeroMQ, log, state, door; a listing, a reload, and a slot on its way to a client
+OWN_DESCRIPTORS: Final = 48  # loop, ZeroMQ, log, state, door, digests; a listing, a reload, and a slot on its way
 WORKER_DESCRIPTORS: Final = 4  # its socket and its process, and those of its successor while a transform changes
 STREAM_DESCRIPTORS: Final = 7  # its list, the locks of list, verdicts and cache; in a reload new ones for all but one
 SESSION_DESCRIPTORS: Final = 4  # its connection and the socket that accepted it, its lifeline, its process

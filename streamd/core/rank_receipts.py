@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,14 +25,13 @@ import numpy.typing as npt
 
 from streamd.core.receipt import (
     EMPTY_LANES,
-    PlannedBatches,
     Receipt,
     add_digest_lanes,
     compute_expected_digest,
     format_digest,
     parse_digest,
 )
-from streamd.core.sampler import SampleOrder, compute_ids_of_batches, compute_order_id
+from streamd.core.sampler import SampleOrder, compute_order_id, plan_batches
 from streamd.core.spec import Cursor, OrderFacts, Segment
 from streamd.core.text import format_count
 from streamd.core.token import check_cursor
@@ -378,13 +377,5 @@ def _compute_digest(facts: OrderFacts, receipt: Receipt, segments: Sequence[Segm
     """Returns the digest that steps must have, from the facts of the order."""
     settings = facts.shuffle, facts.seed, facts.chunk, facts.buffer
     order = SampleOrder(facts.samples, facts.batch_size, receipt.batches, *settings)
-    short = facts.samples % facts.batch_size if facts.remainder == "keep" else 0
-
-    def plan_batches(indices: range) -> PlannedBatches:
-        numbers = np.array(indices, dtype=np.int64)
-        rows = np.full(numbers.size, facts.batch_size, dtype=np.int64)
-        if short:
-            rows[numbers == receipt.batches - 1] = short
-        return compute_ids_of_batches(order, receipt.epoch, numbers, rows), rows
-
-    return compute_expected_digest(receipt.order_id, receipt.epoch, segments, plan_batches)
+    plan = partial(plan_batches, order, receipt.epoch, is_last_short=facts.remainder == "keep")
+    return compute_expected_digest(receipt.order_id, receipt.epoch, segments, plan)

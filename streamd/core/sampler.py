@@ -36,6 +36,7 @@ __all__ = [
     "compute_batch_index_ranges",
     "compute_ids_of_batches",
     "compute_order_id",
+    "plan_batches",
 ]
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample
@@ -70,7 +71,7 @@ class SampleOrder(msgspec.Struct, frozen=True, gc=False):
         return SampleOrder(spec.samples, spec.batch_size, spec.batches, *mixing)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def _compute_block_of_sample_ids(order: SampleOrder, epoch: int, block: int) -> Ids:
     start = block * _BLOCK_ROWS
     ids = _compute_ids_at(order, epoch, np.arange(start, min(start + _BLOCK_ROWS, order.samples), dtype=np.int64))
@@ -114,6 +115,18 @@ def compute_ids_of_batches(order: SampleOrder, epoch: int, indices: Ids, rows: I
     positions = first + np.arange(first.size, dtype=np.int64)
     end = min(order.samples, order.batches * order.batch_size)
     return _compute_sample_ids_with_padding(positions, positions < end, order, epoch)
+
+
+def plan_batches(order: SampleOrder, epoch: int, indices: range, *, is_last_short: bool) -> tuple[Ids, Ids]:
+    """Returns the planned ids of several batches, concatenated, and the number of rows of each.
+
+    `is_last_short`: the last batch ends with the data (drop_remainder: false), and is not padded.
+    """
+    numbers = np.array(indices, dtype=np.int64)
+    rows = np.full(numbers.size, order.batch_size, dtype=np.int64)
+    if is_last_short:
+        rows[numbers == order.batches - 1] = order.samples - (order.batches - 1) * order.batch_size
+    return compute_ids_of_batches(order, epoch, numbers, rows), rows
 
 
 def _compute_sample_ids_with_padding(

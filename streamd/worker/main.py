@@ -47,14 +47,13 @@ from streamd.ipc.worker_messages import (
     encode_report,
     format_error_reason,
 )
-from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
+from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transform_call import UnfitTransformError
 
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16
-NICENESS: Final = 1  # trainers on the same host come first
 _STDOUT, _STDERR = 1, 2
 _read_in_thread = aiofiles.os.wrap(StreamReader.read_files_ahead)
 _open_in_thread = aiofiles.os.wrap(open_reader)  # in a thread: a mount that hangs must not keep other streams waiting
@@ -324,7 +323,7 @@ def apply_worker_limits() -> None:
     Lower priority, bounded memory, first choice of the kernel's out-of-memory killer, no core dumps, and signals that
     are meant for the daemon ignored.
     """
-    os.nice(NICENESS)
+    os.nice(HELPER_NICENESS)
     raise_oom_score()
     resource.setrlimit(resource.RLIMIT_DATA, (WORKER_DATA_BYTES, WORKER_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -11,8 +11,9 @@ import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 from support.opened_streams import Serve
 
-from streamd.core.receipt import Lanes
-from streamd.core.spec import Cursor, Segment
+from streamd.core.digest_pieces import DigestPiece, split_into_pieces
+from streamd.core.sampler import SampleOrder
+from streamd.core.spec import Cursor, Segment, StreamSpec
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.served_stream import ServedStream
@@ -25,13 +26,13 @@ EVIL, HONEST = OWN_USER + 1, OWN_USER + 2
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The epochs whose digest was begun, in order."""
-    epochs, start = list[int](), expected_digests._sum_lanes_of_groups
+    epochs = list[int]()
 
-    def watched(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
+    def watched(spec: StreamSpec, order: SampleOrder, cursor: Cursor, rows: int) -> Iterator[DigestPiece]:
         epochs.append(cursor.epoch)
-        return start(stream, cursor)
+        yield from split_into_pieces(spec, order, cursor, rows)
 
-    monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", watched)
+    monkeypatch.setattr(expected_digests, "split_into_pieces", watched)
     return epochs
 
 

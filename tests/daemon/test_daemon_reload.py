@@ -189,10 +189,10 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     daemon: Daemon, a: Settings, b: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a})
-    allowed = compute_descriptor_allowance(266, workers=1, streams=1, is_monitored=False)
+    allowed = compute_descriptor_allowance(268, workers=1, streams=1, is_monitored=False)
     assert not daemon.reload_with(lambda: daemon.read({"a": a, "b": b}), allowed)
     assert daemon.calls == []
-    assert "1 more stream would need 7 descriptors, but of 266 only 1 are not reserved for trainers" in log.text
+    assert "1 more stream would need 7 descriptors, but of 268 only 1 are not reserved for trainers" in log.text
 
 
 def test_changed_files_end_the_sessions_of_a_stream_that_is_listed_again(daemon: Daemon, a: Settings) -> None:

@@ -63,8 +63,8 @@ BOUNDS: Final[dict[str, tuple[str, str]]] = {
     "ROUTER_QUEUE": ("messages that wait for a client", "ended: the session of the client that does not read"),
     "MAX_MONITOR_CONNECTIONS": ("over HTTP", "dropped: the oldest of them"),
     "ANSWER_AGE_S": ("age of a status or of counters, if very many are asked for", "made anew"),
-    "DIGEST_TURN_S": (
-        "on the digest of one user's receipt, if other users wait for theirs",
+    "DIGEST_TURN_ROWS": (
+        "samples of one user's receipt whose digest is computed at a time, if other users wait for theirs",
         "continued at its next turn",
     ),
     "MAX_NAMES": ("names of files asked for at once", "refused"),

@@ -168,6 +168,10 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "sample.suspect": "Nothing yet: if a second worker dies at it, the sample counts as bad.",
     "session.began": "",
     "session.ended": "",
+    "daemon.no_digest_process": (
+        "Nothing, if it happens once: the process may have been ended for lack of memory. If it is repeated, the host, "
+        "or TasksMax of the service, lets the daemon start no process: look for what has used up the tasks."
+    ),
     "daemon.no_thread": (
         "The host, or TasksMax of the service, lets the daemon start no more threads. Trainers read on, but nobody "
         "looks whether data is back. Look for what has used up the tasks, which `systemctl status streamd` counts, or "

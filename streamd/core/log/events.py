@@ -16,6 +16,10 @@ EVENTS: Final[dict[str, str]] = {
         "the daemon failed because of an error of its own: it ends, and systemd, or the program that started it, "
         "starts it again"
     ),
+    "daemon.no_digest_process": (
+        "the process that computes the digests of other users' epochs cannot start, or has ended; the daemon computes "
+        "them itself, and tries again"
+    ),
     "daemon.no_thread": "the host lets the daemon start no more threads; what needed one waits, and is tried again",
     "daemon.ready": "trainers are served from now on",
     "daemon.stopped": "the daemon has ended as it was asked to",

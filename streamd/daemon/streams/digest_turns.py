@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from streamd.core.digest_pieces import DigestPiece
 from streamd.core.receipt import EMPTY_LANES, Lanes
 from streamd.core.spec import Cursor
 
@@ -32,15 +33,15 @@ class DigestWaiter(Protocol):
 class DigestJob:
     """One digest that is being computed for its `waiters`, or ahead for none. `user` was the first to ask for it.
 
-    `start_groups()` returns what yields the lanes of one group of batches after the other. `groups` is that, None
-    before the first turn, and `lanes` the sum of what it has yielded.
+    `piece` is the next one to compute, None before the first turn; `pieces` are those after it, and `lanes` is the sum
+    of those before it.
     """
 
     user: int
     key: DigestKey
-    start_groups: Callable[[], Iterator[Lanes]]
+    pieces: Iterator[DigestPiece]
     waiters: list[DigestWaiter] = field(default_factory=list)
-    groups: Iterator[Lanes] | None = None
+    piece: DigestPiece | None = None
     lanes: Lanes = EMPTY_LANES
 
     def is_wanted(self) -> bool:

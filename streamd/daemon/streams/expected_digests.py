@@ -1,26 +1,27 @@
-"""The digests that epochs must have, computed from the plan alone: in a thread, in short turns, shared by trainers."""
+"""The digests that epochs must have, from the plan alone: off the event loop, in short turns, shared by trainers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from streamd.core.receipt import Lanes, add_digest_lanes, format_digest, sum_expected_lanes
+from streamd.core.digest_pieces import DigestPiece, split_into_pieces
+from streamd.core.receipt import add_digest_lanes, format_digest
 from streamd.core.spec import Cursor
-from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns
+from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
+from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns, DigestWaiter
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.time_shares import TimeShares
-from streamd.limits import DIGEST_BURST_S, DIGEST_SHARE, DIGEST_TURN_S
+from streamd.limits import DIGEST_BURST_S, DIGEST_SHARE, DIGEST_TURN_ROWS, MAX_DIGEST_TURN_S
 
 _MAX_KEPT_DIGESTS: Final = 32  # of one user
 _MAX_KEPT_USERS: Final = 16
-_ROWS_AT_ONCE: Final = 16384  # rows of one NumPy call: few calls, and all arrays within the processor's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,27 +46,29 @@ class _TrainerWait:
 class ExpectedDigests:
     """Expected digests, by the order id and the cursor that determine them. Used by the event loop's thread alone.
 
-    Streams are not keyed by name, since a reload may give a name to another stream. Users other than `own_user` have a
-    share of the time, and their digests wait while it is spent.
+    Streams are not keyed by name, since a reload may give a name to another stream. The digests of users other than
+    `own_user` are computed in a process of their own, so that they slow down neither the event loop nor the own user's
+    digests. Each of these users has a share of the time, and its digests wait while it is spent.
     """
 
     def __init__(self, own_user: int) -> None:
+        self._own_user = own_user
         self._digests = _KeptDigests()
-        self._turns = DigestTurns()
-        self._shares = TimeShares(own_user, DIGEST_SHARE, DIGEST_BURST_S, most_charge_s=2 * DIGEST_TURN_S)
-        self._is_computing = False
-        self._next_turn: asyncio.TimerHandle | None = None
-        # The thread starts now, and lasts: when an epoch ends, other users may have used up the host's tasks.
-        self._thread = ThreadPoolExecutor(1, "digests")
-        self._thread.submit(int)
-        self._is_closed = False
+        self._process = DigestProcess()  # used by the second line's thread alone
+        shares = TimeShares(own_user, DIGEST_SHARE, DIGEST_BURST_S, most_charge_s=MAX_DIGEST_TURN_S)
+        keep_digest = self._digests.keep_digest
+        self._own_line = DigestLine("own digests", compute_piece, shares, keep_digest)
+        self._line_of_others = DigestLine("digests of others", self._process.compute_piece, shares, keep_digest)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being computed, or waits to be."""
+        return self._own_line.is_idle and self._line_of_others.is_idle
 
     def close(self) -> None:
-        """Ends the thread once its turn is over. What is still computed then reaches nobody."""
-        self._is_closed = True
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-        self._thread.shutdown(wait=False)
+        """Ends threads and process once their turns are over. What is still computed then reaches nobody."""
+        self._own_line.close()
+        self._line_of_others.close(self._process.close)
 
     async def compute_digest(
         self, stream: ServedStream, cursor: Cursor, *, user: int = 0, is_wanted: Callable[[], bool] = lambda: True
@@ -78,8 +81,7 @@ class ExpectedDigests:
         digest = self._digests.find_digest((stream.spec.order_id, cursor))
         if digest is None:
             wait = _TrainerWait(asyncio.get_running_loop().create_future(), is_wanted)
-            self._turns.add_waiter(_build_job(user, stream, cursor), wait)
-            self._begin_turn()
+            self._get_line(user).add_waiter(_build_job(user, stream, cursor), wait)
             digest = await wait.answer
         if digest is not None:
             self._digests.keep_digest(user, (stream.spec.order_id, cursor), digest)
@@ -90,12 +92,65 @@ class ExpectedDigests:
         after = replace(cursor, epoch=cursor.epoch + 1)
         is_whole = len(cursor.history) == 1 and not cursor.history[0].base
         if is_whole and self._digests.find_digest((stream.spec.order_id, after)) is None:
-            self._turns.add_ahead(_build_job(user, stream, after))
-            self._begin_turn()
+            self._get_line(user).add_ahead(_build_job(user, stream, after))
 
-    # There is one turn at a time, in a thread that does nothing else: the job belongs to that thread until `_end_turn`,
-    # which runs on the loop again. So no pool is filled that something else needs, and the loop shares the processor
-    # with one.
+    def _get_line(self, user: int) -> DigestLine:
+        return self._own_line if user == self._own_user else self._line_of_others
+
+
+class DigestLine:
+    """The digests that one thread computes, in turns of the users that wait for them. Lives on the event loop.
+
+    `compute` returns the lanes of a piece and the processor time that they took; it is called in the thread, which does
+    nothing else. `on_computed` gets each digest, with the first user that asked for it.
+    """
+
+    # There is one turn at a time: the job belongs to the thread until `_end_turn`, which runs on the loop again. So no
+    # pool is filled that something else needs, and the loop shares the processor with one.
+
+    def __init__(
+        self,
+        name: str,
+        compute: Callable[[DigestPiece], ComputedPiece],
+        shares: TimeShares,
+        on_computed: Callable[[int, DigestKey, str], None],
+    ) -> None:
+        self._compute = compute
+        self._shares = shares
+        self._on_computed = on_computed
+        self._turns = DigestTurns()
+        self._is_computing = False
+        self._next_turn: asyncio.TimerHandle | None = None
+        # The thread starts now, and lasts: when an epoch ends, other users may have used up the host's tasks.
+        self._thread = ThreadPoolExecutor(1, name)
+        self._thread.submit(int)
+        self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being computed, or waits to be."""
+        return not self._is_computing and not len(self._turns)
+
+    def close(self, clean_up: Callable[[], None] | None = None) -> None:
+        """Ends the thread once its turn is over, and `clean_up()` has been called in it."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        if clean_up is not None:
+            self._thread.submit(clean_up)
+        self._thread.shutdown(wait=False)
+
+    def add_waiter(self, job: DigestJob, waiter: DigestWaiter) -> None:
+        """Has a digest computed for `waiter`. See DigestTurns."""
+        self._turns.add_waiter(job, waiter)
+        self._begin_turn()
+
+    def add_ahead(self, job: DigestJob) -> None:
+        """Has a digest computed for which no trainer waits yet. See DigestTurns."""
+        self._turns.add_ahead(job)
+        self._begin_turn()
 
     def _begin_turn(self) -> None:
         if self._next_turn is not None:
@@ -107,7 +162,7 @@ class ExpectedDigests:
         job = self._turns.take_next(lambda user: self._shares.get_pause_s(user, now_s) > 0)
         if job is not None:
             self._is_computing = True
-            turn = asyncio.wrap_future(self._thread.submit(_compute_for_one_turn, job))
+            turn = asyncio.wrap_future(self._thread.submit(_compute_next_piece, job, self._compute))
             turn.add_done_callback(partial(self._end_turn, job))
         elif users := self._turns.users:
             pause_s = min(self._shares.get_pause_s(user, now_s) for user in users)
@@ -127,7 +182,7 @@ class ExpectedDigests:
                 raise error  # of a digest that nobody waits for: the loop's handler reports it, and ends the daemon
             job.settle_waiters(lambda waiter: waiter.fail(error))
         elif digest is not None:
-            self._digests.keep_digest(job.user, job.key, digest)
+            self._on_computed(job.user, job.key, digest)
             job.settle_waiters(lambda waiter: waiter.settle(digest))
         self._begin_turn()
 
@@ -155,26 +210,16 @@ class _KeptDigests:
 
 
 def _build_job(user: int, stream: ServedStream, cursor: Cursor) -> DigestJob:
-    return DigestJob(user, (stream.spec.order_id, cursor), lambda: _sum_lanes_of_groups(stream, cursor))
-
-
-def _compute_for_one_turn(job: DigestJob) -> tuple[str | None, float]:
-    """Continues a digest for DIGEST_TURN_S. Returns it, or None if it takes another turn, and the processor time."""
-    if job.groups is None:
-        job.groups = job.start_groups()
-    began_s, end_s = time.thread_time(), time.monotonic() + DIGEST_TURN_S
-    for lanes in job.groups:
-        job.lanes = add_digest_lanes(job.lanes, lanes)
-        if time.monotonic() >= end_s:
-            return None, time.thread_time() - began_s
-    return format_digest(job.lanes), time.thread_time() - began_s
-
-
-def _sum_lanes_of_groups(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
-    return sum_expected_lanes(
-        stream.spec.order_id,
-        cursor.epoch,
-        cursor.history,
-        lambda indices: stream.compute_planned_ids_of_batches(cursor.epoch, indices),
-        batches_at_once=max(1, _ROWS_AT_ONCE // stream.spec.batch_size),
+    return DigestJob(
+        user, (stream.spec.order_id, cursor), split_into_pieces(stream.spec, stream.order, cursor, DIGEST_TURN_ROWS)
     )
+
+
+def _compute_next_piece(job: DigestJob, compute: Callable[[DigestPiece], ComputedPiece]) -> tuple[str | None, float]:
+    """Adds a digest's next piece. Returns the digest, None while pieces are left, and the processor time it took."""
+    piece, took_s = job.piece or next(job.pieces, None), 0.0
+    if piece is not None:  # an epoch without a step has none
+        lanes, took_s = compute(piece)
+        job.lanes = add_digest_lanes(job.lanes, lanes)
+    job.piece = next(job.pieces, None)
+    return None if job.piece is not None else format_digest(job.lanes), took_s

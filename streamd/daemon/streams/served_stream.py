@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
 from streamd.core.text import format_count
@@ -83,8 +83,7 @@ class ServedStream:
 
     def compute_planned_ids_of_batches(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
         """Returns the concatenated ids of several batches, and the number of rows of each."""
-        rows = np.fromiter(map(self.spec.batch_rows, indices), dtype=np.int64, count=len(indices))
-        return compute_ids_of_batches(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
+        return plan_batches(self.order, epoch, indices, is_last_short=self.spec.remainder == "keep")
 
     def resolve_delivered_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """Returns the ids that batch epoch:index delivers under the verdicts known now, and the status of each row."""

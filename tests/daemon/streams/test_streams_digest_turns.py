@@ -30,7 +30,7 @@ class Waiter:
 
 
 def job(user: int, epoch: int) -> DigestJob:
-    return DigestJob(user, ("order", Cursor(epoch)), lambda: iter([]))
+    return DigestJob(user, ("order", Cursor(epoch)), iter([]))
 
 
 def take_and_finish(turns: DigestTurns) -> DigestJob | None:

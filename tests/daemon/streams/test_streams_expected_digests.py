@@ -15,9 +15,12 @@ from support.daemon_process import wait_until
 from support.opened_streams import Serve
 
 from streamd.core.bad_samples import BadSample
-from streamd.core.receipt import EpochTally, Lanes
-from streamd.core.spec import Cursor, OrderId, Segment
+from streamd.core.digest_pieces import DigestPiece, split_into_pieces
+from streamd.core.receipt import EpochTally
+from streamd.core.sampler import SampleOrder
+from streamd.core.spec import Cursor, OrderId, Segment, StreamSpec
 from streamd.daemon.streams import expected_digests
+from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
 from streamd.daemon.streams.expected_digests import ExpectedDigests
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -38,14 +41,19 @@ def mark_bad(stream: ServedStream, *ids: int) -> None:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
     """The cursors whose digest was worked out."""
     seen: list[Cursor] = []
-    start = expected_digests._sum_lanes_of_groups
 
-    def watched(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
-        seen.append(cursor)
-        return start(stream, cursor)
+    def watched(spec: StreamSpec, order: SampleOrder, cursor: Cursor, rows: int) -> Iterator[DigestPiece]:
+        seen.append(cursor)  # at the first piece, when the job has its first turn
+        yield from split_into_pieces(spec, order, cursor, rows)
 
-    monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", watched)
+    monkeypatch.setattr(expected_digests, "split_into_pieces", watched)
     return seen
+
+
+@pytest.fixture(autouse=True)
+def without_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes the digests of other users here, too: test_streams_digest_process starts real processes."""
+    monkeypatch.setattr(DigestProcess, "compute_piece", lambda _self, piece: compute_piece(piece))
 
 
 @pytest.fixture
@@ -56,11 +64,7 @@ def expected() -> Iterator[ExpectedDigests]:
 
 async def wait_until_idle(expected: ExpectedDigests) -> None:
     """Waits until nothing is computed any more, also nothing ahead."""
-
-    def is_idle() -> bool:
-        return not expected._is_computing and not len(expected._turns)
-
-    await asyncio.to_thread(wait_until, is_idle, "all digests are computed")
+    await asyncio.to_thread(wait_until, lambda: expected.is_idle, "all digests are computed")
 
 
 def whole_epoch(epoch: int) -> Cursor:
@@ -162,8 +166,7 @@ async def test_another_users_digests_evict_none(
 async def test_a_digest_that_takes_many_turns_is_the_same(
     expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expected_digests, "DIGEST_TURN_S", 0.0)
-    monkeypatch.setattr(expected_digests, "_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(expected_digests, "DIGEST_TURN_ROWS", 1)
     assert await expected.compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
 
 
@@ -184,10 +187,12 @@ async def test_a_request_that_nobody_wants_any_more_is_dropped_before_it_is_comp
 async def test_a_failed_computation_fails_all_that_wait_for_it(
     expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(stream: ServedStream, cursor: Cursor) -> Iterator[Lanes]:
-        raise RuntimeError(f"{stream.spec.name} {cursor.epoch}")
+    def fail(spec: StreamSpec, order: SampleOrder, cursor: Cursor, rows: int) -> Iterator[DigestPiece]:
+        del order, rows
+        yield from []
+        raise RuntimeError(f"{spec.name} {cursor.epoch}")
 
-    monkeypatch.setattr(expected_digests, "_sum_lanes_of_groups", fail)
+    monkeypatch.setattr(expected_digests, "split_into_pieces", fail)
     waits = (expected.compute_digest(stream, whole_epoch(0)) for _ in range(2))
     errors = await asyncio.gather(*waits, return_exceptions=True)
     assert [str(each) for each in errors] == ["train 0"] * 2
@@ -242,14 +247,31 @@ async def test_an_epoch_ends_although_the_host_lets_no_thread_start(
     assert await expected.compute_digest(stream, whole_epoch(0)) == tallied(stream, 0)
 
 
+async def test_the_own_users_digest_waits_for_no_turn_of_another_user(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over = threading.Event()
+
+    def wait(_process: DigestProcess, piece: DigestPiece) -> ComputedPiece:
+        assert is_over.wait(10)
+        return compute_piece(piece)
+
+    monkeypatch.setattr(DigestProcess, "compute_piece", wait)
+    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+        other = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(10), user=1))
+        assert await expected.compute_digest(stream, whole_epoch(0), user=OWN) == tallied(stream, 0)
+        assert not other.done()
+        is_over.set()
+        assert await other == tallied(stream, 10)
+
+
 async def test_closed_in_the_midst_of_a_digest_it_begins_no_other_turn(
     expected: ExpectedDigests, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expected_digests, "DIGEST_TURN_S", 0.0)
-    monkeypatch.setattr(expected_digests, "_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(expected_digests, "DIGEST_TURN_ROWS", 1)
     waits = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     await asyncio.sleep(0)
     expected.close()
-    await asyncio.to_thread(wait_until, lambda: not expected._is_computing, "the turn is over")
+    await asyncio.to_thread(wait_until, lambda: not expected._own_line._is_computing, "the turn is over")
     assert not waits.done()
     waits.cancel()
