@@ -139,7 +139,7 @@ RESERVED_SESSION_PART: Final = 8  # ... or one part in so many, if that is less:
 # Of the event loop's time, for each user other than the daemon's own: frames beyond it stay unread for a while.
 LOOP_BURST_S: Final = 0.05  # all trainers of a user that subscribe at once; nobody notices a loop that is late by this
 LOOP_SHARE: Final = 0.15  # then this part of the time: six users that want all they can get leave a tenth to the owner
-QUESTION_WEIGHT: Final = 4.0  # of a frame that releases no batch: questions of one user take a part in 27 of the loop
+QUESTION_WEIGHT: Final = 10.0  # of a frame that no batch or receipt needs: a user's take a part in 67 of the loop
 NETWORK_LOOP_SHARE: Final = 0.45  # of all keys of other hosts together: as much as three that want all they can get
 MAX_FRAME_CHARGE_S: Final = 0.05  # for one frame: a longer time was spent by the host, not by the frame
 # Of the event loop's time, for answers that are the same for all who ask, such as the status.

@@ -182,7 +182,7 @@ class Dispatcher:
     # --- events
 
     def handle_frame(self, identity: bytes, data: bytes, user: int = OWN_USER) -> bool:
-        """Handles one frame of a client, and returns whether it released batches. `user` is the uid of its process."""
+        """Handles one frame of a client of `user`, and returns whether it was due: see GateListener."""
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
@@ -195,9 +195,7 @@ class Dispatcher:
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 connection = self._connections.find_by_identity(identity)
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
-                    leases, released = connection.lease_count, isinstance(message, Progress) and bool(message.released)
-                    self._handle_session_message(connection, message)
-                    return released and connection.lease_count < leases
+                    return self._handle_session_message(connection, message)
                 self._reply_no_session(identity, header, message)
             case Subscribe():
                 self._handle_subscribe(identity, message, user)
@@ -219,10 +217,11 @@ class Dispatcher:
             frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
             self._router.send_frame(identity, frame)
 
-    def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
+    def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> bool:
+        """Handles a message of a session, and returns whether it was due."""
         match message:
             case Progress():
-                self._handle_progress(connection, message)
+                return self._handle_progress(connection, message)
             case ReceiptSeen(epoch, digest, ok, timing):
                 self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
                 if timing is not None:
@@ -239,6 +238,8 @@ class Dispatcher:
                         connection.session, epoch, timing, time.monotonic()
                     )
                 )
+                connection.confirmed_receipts += 1
+                return connection.confirmed_receipts <= connection.receipts
             case Ping():
                 # The pong counts the batches that were sent, so those still queued are sent before it.
                 self._batch_sender.send_queued_batches()
@@ -246,8 +247,10 @@ class Dispatcher:
                 self._handle_scheduler_events()
             case Goodbye(kept):
                 self._on_session_closed(connection.session, kept, "said goodbye")
+        return False
 
-    def _handle_progress(self, connection: Connection, progress: Progress) -> None:
+    def _handle_progress(self, connection: Connection, progress: Progress) -> bool:
+        """Handles a report, and returns whether it released batches."""
         session, released, waited_s = connection.session, progress.released, progress.waited_ns / 1e9
         # No number is looked at before it is known that there can be so many leases: a frame has room for thousands.
         if not len(progress.retired) <= len(released) <= connection.lease_count:
@@ -258,7 +261,7 @@ class Dispatcher:
                 f"{connection.lease_count}: its report is dropped",
                 session=session,
             )
-            return
+            return False
         connection.lease_count -= len(released)
         self._stats.add_stage_runs(f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released))
         self._status_builder.on_progress(session, progress.taken, waited_s, time.monotonic())
@@ -267,6 +270,7 @@ class Dispatcher:
             ProgressReported(session, progress.taken),
             CreditGranted(session, progress.upto),
         )
+        return bool(released)
 
     def _send_pong(self, connection: Connection) -> None:
         """Sends a client the state of its session as the daemon has it."""

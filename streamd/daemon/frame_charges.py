@@ -23,7 +23,7 @@ class FrameCharges:
     _weighted_s: dict[int, float] = field(default_factory=dict)
 
     def add_frame(self, user: int, took_s: float, *, is_question: bool) -> None:
-        """Notes a frame of a user. One that releases no batch is a question, and costs more than its time."""
+        """Notes a frame of a user. A question costs more than its time."""
         took_s = max(took_s, _LEAST_S)
         self._times_s[user] = self._times_s.get(user, 0.0) + took_s
         weight = QUESTION_WEIGHT if is_question else 1.0

@@ -21,7 +21,11 @@ class GateListener(Protocol):
     """Receives what the gates pass on. All calls come on the event loop."""
 
     def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
-        """Handles one frame of a client of `user`, and returns whether it released batches."""
+        """Handles one frame of a client of `user`, a uid or the number of a key, and returns whether it was due.
+
+        Those that release batches are due, and one for each receipt: no trainer reads without them. All others are
+        questions.
+        """
         ...
 
     def charge_user(self, user: int, took_s: float) -> float:
@@ -97,8 +101,8 @@ class GateLinks:
         if self.listener is None:
             return
         began_s = time.thread_time()
-        has_released = self.listener.handle_frame(self.identify_client(link, client), frame, user)
-        link.charges.add_frame(user, time.thread_time() - began_s, is_question=not has_released)
+        is_due = self.listener.handle_frame(self.identify_client(link, client), frame, user)
+        link.charges.add_frame(user, time.thread_time() - began_s, is_question=not is_due)
 
     def charge_users(self, link: GateLink, took_s: float) -> dict[int, float]:
         """Charges the users of a link for a turn of it, and returns for how many seconds each must wait."""

@@ -52,6 +52,7 @@ class Connection:
     world: int
     credit: int = 0
     receipts: int = 0  # sent so far
+    confirmed_receipts: int = 0  # of these, as far as its trainer has confirmed them
     lease_count: int = 0  # batches queued for it, less those that it has reported as released
     due_receipts: deque[Cursor] = field(default_factory=deque)  # of epochs that were sent; the first is being computed
     is_gone: bool = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Goodbye, Ping, Progress
+from streamd.ipc.messages import BatchReady, Goodbye, Ping, Progress, ReceiptSeen
 from streamd.limits import MAX_SLOTS
 
 
@@ -89,3 +92,30 @@ async def test_a_lifelines_report_of_nothing_new_never_reaches_the_scheduler(
         assert count_events(rig) == before
         report(header.session, (1,), ())
         assert header.session not in rig.scheduler.ended_sessions
+
+
+async def test_a_report_that_releases_batches_is_due_also_where_as_many_are_sent_in_return(
+    stream: ServedStream,
+) -> None:
+    async with dispatching(stream) as rig:
+        header = subscribe_and_read(rig, 2)
+        rig.send(b"me", Ping(), header)
+        while rig.finish_batches():  # made ahead of the credit
+            pass
+        rig.router.take_messages(b"me")
+        assert rig.send(b"me", Progress(3, (0,), 1, 0), header)
+        assert [type(message) for _, message in rig.router.take_messages(b"me")] == [BatchReady]
+
+
+async def test_one_confirmation_of_each_receipt_is_due_and_no_other(stream: ServedStream) -> None:
+    batches = stream.spec.batches
+    async with dispatching(stream) as rig:
+        header = rig.subscribe(b"me", msgspec.structs.replace(WISH, epochs=2, credit=2 * batches))
+        confirmation = ReceiptSeen(0, "0" * 32, ok=True)
+        assert not rig.send(b"me", confirmation, header), "before its receipt"
+        header = rig.subscribe(b"other", msgspec.structs.replace(WISH, epochs=2, credit=2 * batches))
+        rig.send(b"other", Progress(batches, (), 0, 0), header)
+        while rig.finish_batches():
+            pass
+        await asyncio.gather(*rig.tasks)
+        assert [rig.send(b"other", confirmation, header) for _ in range(2)] == [True, False]

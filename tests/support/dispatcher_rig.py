@@ -91,7 +91,7 @@ class DispatcherRig:
         return self.tasks[-1]
 
     def send(self, identity: bytes, message: ClientMessage, header: FrameHeader = EMPTY_HEADER, **options: Any) -> bool:
-        """Returns whether the frame released batches."""
+        """Returns whether the frame was due: whether it released batches or confirmed a receipt."""
         return self.dispatcher.handle_frame(identity, encode_frame(header, message), **options)
 
     def ask(self, identity: bytes, message: ClientMessage, **options: Any) -> DaemonMessage:
