@@ -469,9 +469,9 @@ class Dispatcher:
         for slot in slots:
             self._slots.drop_slot(slot, is_erased=slot not in may_be_read)
         self._batch_sender.remove_batches_in_slots(slots)
-        for connection in self._connections.list_connections():
-            if connection.transport == "shared":
-                self._send_to_session(connection, SlotsGone(slots))
+        for session, gone in self.descriptor_server.forget_slots(slots):
+            if connection := self._connections.find_by_session(session):
+                self._send_to_session(connection, SlotsGone(gone))
 
     def _send_to_session(self, connection: Connection, message: DaemonMessage) -> None:
         header = FrameHeader(self._boot, connection.session, 0)

@@ -58,11 +58,13 @@ class _OutgoingPixels:
 @dataclass(slots=True, eq=False)
 class _RelayedSession:
     """One trainer's session. `queue` holds what it gets, in order; `reports` what it said and the daemon has yet to
-    hear, since a batch that it names is still on its way."""
+    hear, since a batch that it names is still on its way. `slots` came over its lifeline: the daemon tells this session
+    when they are gone."""
 
     identity: bytes
     header: FrameHeader
     lifeline: Lifeline
+    slots: set[int] = field(default_factory=set)
     queue: deque[bytes | _OutgoingPixels] = field(default_factory=deque)
     under_way: dict[int, _OutgoingPixels] = field(default_factory=dict)  # by number: libzmq has some of their bytes
     reports: deque[tuple[bytes, frozenset[int]]] = field(default_factory=deque)  # frames, with the batches they release
@@ -84,7 +86,7 @@ class PixelRelay:
         self._send_to_client = send_to_client
         self._send_to_daemon = send_to_daemon
         self._sessions: dict[bytes, _RelayedSession] = {}  # those that go on, by the client's routing id
-        self._slots: dict[int, memoryview] = {}
+        self._slots: dict[int, memoryview] = {}  # mapped, whichever session asked for them first
         self._loop = asyncio.get_running_loop()
 
     # --- what clients send
@@ -118,9 +120,8 @@ class PixelRelay:
         else:
             self._send_to_daemon(identity, encode_frame(session.header, Goodbye(tuple(session.under_way))))
             session.is_over = True
+        self._forget_slots(session)
         self._close_if_done(session)
-        if not self._sessions:
-            self._slots.clear()  # libzmq keeps what it still sends
 
     def find_session(self, key: tuple[int, int]) -> bytes | None:
         """Returns the routing id of the client that has a session, by the daemon's boot and the session's number."""
@@ -183,13 +184,24 @@ class PixelRelay:
                 self._slots[slot] = map_readable(descriptor, nbytes)
             finally:
                 os.close(descriptor)
+            session.slots.add(slot)
         return self._slots[slot]
+
+    def _forget_slots(self, session: _RelayedSession) -> None:
+        """Unmaps what came over the lifeline of a session that ends; libzmq keeps what it still sends.
+
+        Nobody would say when these slots are gone. Other sessions that still need one ask for it themselves.
+        """
+        for slot in session.slots:
+            self._slots.pop(slot, None)
+        session.slots.clear()
 
     def _stop_session(self, session: _RelayedSession) -> None:
         """Reports which batches of a session that the daemon has ended are still on their way."""
         with suppress(OSError):  # closing the lifeline reports the same
             session.lifeline.report_held_leases(self._list_unfinished(session))
         session.is_over = True
+        self._forget_slots(session)
         self._close_if_done(session)
 
     @staticmethod

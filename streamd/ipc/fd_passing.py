@@ -19,13 +19,14 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.ipc.lifeline import DROPPED, RETIRED, SLOT_SERIAL, STILL_HELD
-from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
+from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, QUESTION_WEIGHT, SECRET_BYTES
 
 # Of a report: deliveries that are held, or that a forked child may see.
 _MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * SLOT_SERIAL.size
@@ -41,6 +42,7 @@ class _TrainerLink:
     pidfd: int | None = None
     session: int | None = None
     is_over: bool = False  # the session has ended: the link carries only reports on its leases
+    slots: set[int] = field(default_factory=set)  # those whose descriptors it was sent, and that are there still
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class DescriptorServer:
         self._measure_pause_s = measure_pause_s
         self._secrets: dict[bytes, int] = {}
         self._links: dict[int, _TrainerLink] = {}  # by the descriptor of the connection
+        # By user that is over its share: the connections that have something to read, which are not read until then.
+        self._waiting_links: dict[int, deque[tuple[int, _TrainerLink]]] = {}
         self._listening_socket: socket.socket | None = None
         self._spare: int | None = None  # a descriptor that is closed for a moment when the process has no other left
 
@@ -122,6 +126,16 @@ class DescriptorServer:
             with suppress(OSError):  # the connection has ended; its reader will report that
                 lifeline.link.shutdown(socket.SHUT_WR)
         return bool(known)
+
+    def forget_slots(self, slots: Collection[int]) -> list[tuple[int, tuple[int, ...]]]:
+        """Forgets slots that are gone. Returns each session that was sent descriptors of some of them, with these."""
+        found = []
+        for lifeline in self._links.values():
+            gone = lifeline.slots.intersection(slots)
+            if gone and lifeline.session is not None:
+                lifeline.slots -= gone
+                found.append((lifeline.session, tuple(sorted(gone))))
+        return found
 
     def close(self) -> None:
         for descriptor in list(self._links):
@@ -167,24 +181,44 @@ class DescriptorServer:
         # A SOCK_SEQPACKET socket keeps the boundaries of messages, so their length tells them apart: 8 bytes are a
         # request for a slot, 1 + 8n bytes a report on n deliveries, and the first message of all is the secret.
         lifeline = self._links[descriptor]
+        waiting = self._waiting_links.get(lifeline.user)
+        if waiting is not None:  # a user has many connections: what one of them costs keeps the others waiting, too
+            asyncio.get_running_loop().remove_reader(descriptor)
+            waiting.append((descriptor, lifeline))
+            return
+        pause_s = self._receive_and_charge(descriptor, lifeline)
+        if pause_s > 0:
+            self._waiting_links[lifeline.user] = deque()
+            asyncio.get_running_loop().call_later(pause_s, self._resume_links, lifeline.user)
+
+    def _receive_and_charge(self, descriptor: int, lifeline: _TrainerLink) -> float:
+        """Handles the next message of a connection; returns how long the user's next messages must wait."""
         try:
             data = lifeline.link.recv(_MOST_BYTES)
         except BlockingIOError:
-            return
+            return 0.0
         except OSError:
             data = b""
         began_s = time.thread_time()
         self._handle_message(descriptor, lifeline, data)
-        pause_s = self._measure_pause_s(lifeline.user, time.thread_time() - began_s)
-        if pause_s > 0 and self._links.get(descriptor) is lifeline:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(descriptor)
-            loop.call_later(pause_s, self._resume_link, descriptor, lifeline)
+        # What belongs to a batch costs its time. The end of a session costs more, like the question that began it.
+        weight = 1.0 if data else QUESTION_WEIGHT
+        return self._measure_pause_s(lifeline.user, weight * (time.thread_time() - began_s))
 
-    def _resume_link(self, descriptor: int, lifeline: _TrainerLink) -> None:
-        """Reads a connection again after its user had to wait."""
-        if self._links.get(descriptor) is lifeline:
-            asyncio.get_running_loop().add_reader(descriptor, self._receive_message, descriptor)
+    def _resume_links(self, user: int) -> None:
+        """Reads the connections of a user again which had to wait, one message each, while its share lasts."""
+        waiting, pause_s = self._waiting_links[user], 0.0
+        while waiting and pause_s <= 0:
+            descriptor, lifeline = waiting.popleft()
+            # The descriptor's number may belong to a newer connection by now.
+            if self._links.get(descriptor) is lifeline:
+                pause_s = self._receive_and_charge(descriptor, lifeline)
+            if self._links.get(descriptor) is lifeline:
+                asyncio.get_running_loop().add_reader(descriptor, self._receive_message, descriptor)
+        if pause_s > 0:
+            asyncio.get_running_loop().call_later(pause_s, self._resume_links, user)
+        else:
+            del self._waiting_links[user]
 
     def _handle_message(self, descriptor: int, lifeline: _TrainerLink, data: bytes) -> None:
         session = lifeline.session
@@ -227,9 +261,13 @@ class DescriptorServer:
             )
             return
         if lifeline.pidfd is not None:
-            asyncio.get_running_loop().add_reader(
-                lifeline.pidfd, self._close_link_and_report_loss, descriptor, f"its process {pid} is dead"
-            )
+            asyncio.get_running_loop().add_reader(lifeline.pidfd, self._on_process_dead, descriptor, lifeline, pid)
+
+    def _on_process_dead(self, descriptor: int, lifeline: _TrainerLink, pid: int) -> None:
+        """Ends the session of a process that has died, at once; its user's next messages wait in return."""
+        began_s = time.thread_time()
+        self._close_link_and_report_loss(descriptor, f"its process {pid} is dead")
+        self._measure_pause_s(lifeline.user, QUESTION_WEIGHT * (time.thread_time() - began_s))
 
     def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
         # A client waits for each answer before its next request. One that does not would collect descriptors on their
@@ -241,6 +279,8 @@ class DescriptorServer:
         try:
             opened = self._open_slot_using_spare(slot)
             socket.send_fds(lifeline.link, [SLOT_SERIAL.pack(slot)], [] if opened is None else [opened])
+            if opened is not None:
+                lifeline.slots.add(slot)
         except OSError as error:
             self._close_link_and_report_loss(descriptor, f"its descriptor socket failed: {error.strerror}")
         finally:

@@ -191,6 +191,19 @@ async def test_slots_that_are_gone_are_the_relays_own_affair() -> None:
     assert [type(each) for each in rig.messages()] == [Welcome]
 
 
+async def test_slots_stay_mapped_no_longer_than_the_session_that_asked_for_them() -> None:
+    rig = RelayRig()
+    rig.welcome()
+    rig.from_daemon(BatchReady(0, 0, 4, SLOT, NBYTES, inline=False), 0)
+    assert list(rig.relay._slots) == [SLOT]
+    rig.from_daemon(SlotsGone((SLOT,)))
+    assert list(rig.relay._slots) == []
+    rig.from_daemon(BatchReady(0, 0, 4, SLOT, NBYTES, inline=False), 1)
+    assert list(rig.relay._slots) == [SLOT]
+    rig.relay.end_session(ME)
+    assert list(rig.relay._slots) == []
+
+
 async def test_a_session_is_found_by_its_number() -> None:
     rig = RelayRig()
     assert rig.relay.find_session((BOOT, SESSION)) is None

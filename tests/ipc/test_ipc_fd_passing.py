@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.daemon_process import wait_until
 from support.descriptor_server import NBYTES, Desk, answered, at_desk_of, ended, raw
 
 from streamd.errors import ConnectError
@@ -331,3 +332,49 @@ async def test_a_session_without_a_lifeline_cannot_be_half_closed(desk: Desk) ->
     with raw(desk.path) as link:
         link.send(secret)
         assert await ended(link)
+
+
+@at_desk
+async def test_a_user_over_its_share_waits_with_all_its_connections_and_its_messages_keep_their_order(
+    desk: Desk,
+) -> None:
+    lines = [await desk.connect(session) for session in (1, 2, 3)]
+    await answered()
+    desk.pauses_s += [0.05, 0.05]
+    for number, line in enumerate(lines, 1):
+        line.report_dropped_leases((number,))
+    await answered()
+    assert desk.told == [("dropped", 1, (1,), ())]
+    lines[1].report_dropped_leases((22,))
+    await asyncio.to_thread(wait_until, lambda: len(desk.told) == 4, "the others had their turns")
+    assert desk.told[1] == ("dropped", 2, (2,), ())
+    assert {numbers for _, _, numbers, _ in desk.told[2:]} == {(3,), (22,)}
+    for line in lines:
+        line.close()
+    await asyncio.to_thread(wait_until, lambda: len(desk.lost) == 3, "all sessions have ended")
+
+
+@at_desk
+async def test_a_connection_that_ends_while_its_user_waits_is_lost_when_the_wait_is_over(desk: Desk) -> None:
+    lines = [await desk.connect(session) for session in (1, 2)]
+    await answered()
+    desk.pauses_s.append(0.05)
+    for line in lines:
+        line.close()
+    await answered()
+    assert [session for session, _ in desk.lost] == [1]
+    await asyncio.to_thread(wait_until, lambda: len(desk.lost) == 2, "the other session has ended, too")
+
+
+@at_desk
+async def test_only_sessions_that_were_sent_a_slot_are_named_when_it_is_gone(desk: Desk) -> None:
+    desk.slots.ensure_slot(8, NBYTES)
+    lines = [await desk.connect(session) for session in (1, 2, 3)]
+    for line, slots in zip(lines, ([7, 8], [7], []), strict=True):
+        for slot in slots:
+            os.close(await asyncio.to_thread(line.fetch_descriptor, slot))
+    assert desk.server.forget_slots([8]) == [(1, (8,))]
+    assert sorted(desk.server.forget_slots([7, 8])) == [(1, (7,)), (2, (7,))]
+    assert desk.server.forget_slots([7, 8]) == []
+    for line in lines:
+        line.close()

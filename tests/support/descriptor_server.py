@@ -26,8 +26,12 @@ class Desk:
         news = LifelineCallbacks(
             self._lose, lambda *what: self._tell("parted", *what), lambda *what: self._tell("dropped", *what)
         )
-        self.server = DescriptorServer(self.slots.open_readable, news)
+        self.pauses_s: list[float] = []  # that users have to make after their next messages
+        self.server = DescriptorServer(self.slots.open_readable, news, measure_pause_s=self._take_pause_s)
         self._news = asyncio.Event()
+
+    def _take_pause_s(self, _user: int, _took_s: float) -> float:
+        return self.pauses_s.pop(0) if self.pauses_s else 0.0
 
     def _lose(self, session: int, reason: str) -> None:
         self.lost.append((session, reason))
