@@ -7,4 +7,5 @@ Pure: events in, actions out; time is an argument. All events enter by `Schedule
     admission   which session may begin  fair_share        which batch is decoded next
     in_flight   batches in production    leases            how leases begin and end, and what becomes of the slots
     invariants  a second set of books    ended_sessions    batches that trainers still hold of ended sessions
+    session_table  the sessions, by number and by stream
 """

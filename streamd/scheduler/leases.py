@@ -15,6 +15,7 @@ from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
 from streamd.scheduler.events import LeaseReleased
 from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.session import ScheduledSession
+from streamd.scheduler.session_table import SessionTable
 from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 
@@ -42,9 +43,7 @@ class LeaseManager:
     another batch, or dropped, if a process may still map it (`may_stay_mapped`).
     """
 
-    def __init__(
-        self, sessions: dict[int, ScheduledSession], pool: SlotPool, workload: Workload, limits: SchedulerLimits
-    ) -> None:
+    def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload, limits: SchedulerLimits) -> None:
         self.ended_sessions = EndedSessions()
         self._sessions = sessions
         self._pool = pool
@@ -78,7 +77,7 @@ class LeaseManager:
             ended.leases.clear()
             self._update_successor_credit_and_send(ended, actions)
         if session is not None:
-            self.cache_or_discard_stream_batches(session.shape.name)
+            self._cache_or_discard_batches_of(session)
         if session is not None or ended is not None:
             self._grow_credits(actions)
         return actions
@@ -93,7 +92,7 @@ class LeaseManager:
             over = ended.leases.keys() - set(kept)
             actions += self.release_leases(LeaseReleased(number, tuple(sorted(over))))
         if session is not None:
-            self.cache_or_discard_stream_batches(session.shape.name)
+            self._cache_or_discard_batches_of(session)
             self._grow_credits(actions)
         return actions
 
@@ -102,7 +101,7 @@ class LeaseManager:
 
         Its leases stay until its trainer releases them or dies.
         """
-        session = self._sessions.pop(number, None)
+        session = self._sessions.remove_session(number)
         if session is not None:
             self.ended_sessions.add_session(number, session.shape.slot_bytes, session.leases, session.user)
         return session
@@ -175,20 +174,28 @@ class LeaseManager:
         """Whether a session wants a batch soon, or a later one may."""
         if self._is_kept_for_later(key.stream):
             return True
-        return any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.values())
+        return any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.list_of_stream(key.stream))
 
     def _is_kept_for_later(self, stream: str) -> bool:
         """Whether batches behind all cursors stay too, for a session that starts late or returns.
 
         They stay where they are expensive, until their memory is needed.
         """
-        return self._workload.is_expensive(stream) and any(
-            each.shape.name == stream for each in self._sessions.values()
-        )
+        return self._workload.is_expensive(stream) and bool(self._sessions.list_of_stream(stream))
 
-    def cache_or_discard_stream_batches(self, stream: str) -> None:
-        """Decides again about every batch of a stream, after one of its sessions has ended."""
+    def _cache_or_discard_batches_of(self, ended: ScheduledSession) -> None:
+        """Decides again about the batches that a session wanted which has ended."""
+        stream = ended.shape.name
         if self._is_kept_for_later(stream):
             return  # all that is cached stays, and there may be thousands
+        if not self._sessions.list_of_stream(stream):
+            self.cache_or_discard_stream_batches(stream)
+            return
+        for entry in self._pool.entries_of_stream(stream):
+            if not entry.lease_count and ended.wants_batch(entry.key, KEEP_STEPS):
+                self.cache_or_discard_batch(entry)
+
+    def cache_or_discard_stream_batches(self, stream: str) -> None:
+        """Decides again about every batch of a stream, after its last session has ended."""
         for entry in self._pool.entries_of_stream(stream):
             self.cache_or_discard_batch(entry)

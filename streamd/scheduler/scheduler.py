@@ -48,6 +48,7 @@ from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.invariants import InvariantChecker, InvariantRule
 from streamd.scheduler.leases import LeaseManager, send_ready_batches
 from streamd.scheduler.session import ScheduledSession, move_start_to_live_sessions
+from streamd.scheduler.session_table import SessionTable
 from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 _DROP_IDLE_SLOTS_S: Final = 30.0  # without a session for this long, empty slots are dropped
@@ -68,7 +69,7 @@ class Scheduler:
         )
         self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
-        self._sessions: dict[int, ScheduledSession] = {}
+        self._sessions = SessionTable()
         self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
         self._workload = Workload(self._shapes.values(), limits)
         self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
@@ -212,7 +213,7 @@ class Scheduler:
         if event.live:
             event = move_start_to_live_sessions(event, self.sessions)
         session = ScheduledSession.from_subscription(event, shape, answer.credit, tuple(earlier.values()))
-        self._sessions[session.id] = session
+        self._sessions.add_session(session)
         self._shares.forget_absent_users(self.sessions, now_s)
         for each in session.earlier_sessions:
             each.successor = session.id
@@ -228,7 +229,7 @@ class Scheduler:
 
     def _start_gathered_sessions(self, stream: str, actions: list[Action]) -> None:
         """Lets the sessions begin that waited for as many sessions as the stream now has."""
-        there = [session for session in self.sessions if session.shape.name == stream]
+        there = self._sessions.list_of_stream(stream)
         for session in there:
             if 0 < session.gathering_count <= len(there):
                 session.gathering_count = 0
@@ -251,7 +252,7 @@ class Scheduler:
         # An entry without its key holds a batch of a stream that was replaced while the batch was in production.
         if self._pool.entries.get(entry.key) is entry:
             # Sent before it is cached or discarded: a batch that a session has leased is neither.
-            for session in self._sessions.values():
+            for session in self._sessions.list_of_stream(entry.key.stream):
                 if session.next_key == entry.key:
                     send_ready_batches(session, self._pool, actions)
             self._lease_manager.cache_or_discard_batch(entry)
@@ -284,7 +285,7 @@ class Scheduler:
         for slot in slots:
             key = self._pool.by_slot[slot].key
             if self._abandon_batch(slot):
-                for session in self._sessions.values():
+                for session in self._sessions.list_of_stream(stream):
                     session.forget_batch(key)
         return []
 
@@ -298,7 +299,7 @@ class Scheduler:
         entry = self._pool.by_slot[slot]
         if not self._pool.remove_denied_slot(entry):
             return self._stop_stream(entry.key.stream, reason, changed=False)
-        for session in self._sessions.values():
+        for session in self._sessions.list_of_stream(entry.key.stream):
             session.forget_batch(entry.key)
         return [
             LogWarning(f"{reason}: limited to {format_count(self._pool.most_slots, 'slot')}, for {_SLOT_RETRY_S:g} s")
@@ -319,7 +320,7 @@ class Scheduler:
         return actions
 
     def _stop_stream(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
-        ended = [session for session in self.sessions if session.shape.name == stream]
+        ended = list(self._sessions.list_of_stream(stream))
         # All sessions are retired before any batch is looked at, since a batch is cached for the sessions that exist.
         # Their leases go on: the trainers still hold those batches and will release them.
         for session in ended:
@@ -333,8 +334,7 @@ class Scheduler:
         """Begins batches until the workers have enough: those wanted now, then, if memory allows, later ones."""
         full: set[BatchKey] = set()  # batches for which there is no memory now
         starved = False  # whether one of them lies within a session's credit
-        streams = {session.shape.name for session in self._sessions.values()}
-        self._workload.has_sessions_of_several_streams = len(streams) > 1
+        self._workload.has_sessions_of_several_streams = self._sessions.stream_count > 1
         if self._workload.take_note_of_grown_horizons():
             for session in self._sessions.values():
                 session.is_resting = False
@@ -399,7 +399,7 @@ class Scheduler:
 
     def _forget_evicted_batches(self) -> None:
         for evicted in self._pool.evicted_keys:
-            for session in self._sessions.values():
+            for session in self._sessions.list_of_stream(evicted.stream):
                 session.forget_batch(evicted)
         self._pool.evicted_keys.clear()
 
@@ -408,11 +408,7 @@ class Scheduler:
 
     def _compute_batch_urgency(self, key: BatchKey) -> float:
         """Returns minus the number of steps until a session wants the batch; minus infinity if none wants it."""
-        distances = (
-            session.count_steps_until_batch(key)
-            for session in self._sessions.values()
-            if session.shape.name == key.stream
-        )
+        distances = (session.count_steps_until_batch(key) for session in self._sessions.list_of_stream(key.stream))
         return -min((distance for distance in distances if distance is not None), default=float("inf"))
 
     # --- shortage and idleness
