@@ -32,6 +32,7 @@ def run(place: Path, host: str, command: str, monkeypatch: pytest.MonkeyPatch) -
     return CliRunner().invoke(app, ["manifest", command, str(place / "lists"), "--config", config])
 
 
+@pytest.mark.long
 def test_a_list_goes_to_another_host_with_its_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = run(place, "one", "export", monkeypatch)
     assert exported.exit_code == 0, exported.output

@@ -49,7 +49,9 @@ FURTHER: Final = msgspec.structs.replace(WISH, cursor=Cursor(3))  # a live sessi
 SESSIONLESS: Final = (
     pytest.param(WHOLE, marks=pytest.mark.long),
     pytest.param(msgspec.structs.replace(WHOLE, live=True, cursor=Cursor()), marks=pytest.mark.long),
-    msgspec.structs.replace(WHOLE, uneven="pad", world=3, rank=2, cursor=Cursor()),
+    pytest.param(
+        msgspec.structs.replace(WHOLE, uneven="pad", world=3, rank=2, cursor=Cursor()), marks=pytest.mark.long
+    ),
     AskNames("train", (0, 1)),
     AskStatus(),
     AskStats(),

@@ -61,9 +61,8 @@ KINDS: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "alpha.png" else [pytest.mark.long]) for kind in KINDS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_decode_holds_no_more_than_a_few_pictures_at_a_time(kind: str, tmp_path: Path) -> None:
     make, options = KINDS[kind]
     picture = make()

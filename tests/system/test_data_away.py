@@ -91,7 +91,8 @@ def test_labels_changed_since_they_were_listed_are_logged_at_a_start_and_at_a_re
     wait_until(lambda: len(said(daemon, "manifest.older")) == 2, "it speaks of them at a start")
 
 
-@pytest.mark.parametrize("leave", [pytest.param(unmount, marks=pytest.mark.long), take_away], ids=named)
+@pytest.mark.long
+@pytest.mark.parametrize("leave", [unmount, take_away], ids=named)
 def test_a_daemon_serves_other_streams_while_one_waits_for_its_data(
     start_daemon: Start, tmp_path: Path, leave: Leave
 ) -> None:

@@ -43,6 +43,7 @@ def ids(heard: Sequence[GroupResult]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
+@pytest.mark.long
 def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     with (folder / "cat" / "0002.jpg").open("ab") as file:

@@ -199,6 +199,7 @@ def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path
     assert "  boxes    4 boxes, at most 2 in a sample; 1 sample has none" in lines
 
 
+@pytest.mark.long
 def test_clips_whose_split_parts_a_sequence_are_worth_knowing(tmp_path: Path) -> None:
     write_drives(tmp_path / "data")
     parted = clip_config(tmp_path / "data")

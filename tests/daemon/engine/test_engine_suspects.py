@@ -56,7 +56,8 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.mark.usefixtures("faults")
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
 async def test_a_sample_that_crashes_two_workers_is_bad_and_its_row_is_substituted(served: Serve, workers: int) -> None:
     stream = served({3: crashing_decoders.SEGV}, bad_samples={"policy": "substitute"})
     async with ready_engine(stream, workers) as rig:

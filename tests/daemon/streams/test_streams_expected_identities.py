@@ -72,6 +72,7 @@ async def test_a_stream_of_other_pixels_is_refused_by_the_engine(folder: Path) -
             await rig.engine.wait_for_pixel_ids()
 
 
+@pytest.mark.long
 async def test_with_expect_a_missing_file_stops_the_stream_by_name_and_is_no_verdict(folder: Path) -> None:
     stream = open_expecting(folder, {"order": open_expecting(folder, None).spec.order_id})
     missing = int(stream.compute_planned_ids(0, 0)[3])

@@ -15,7 +15,7 @@ from support.recorded_scenes import BATCH, SCENES, UNREADABLE, configure_scenes,
 import streamd
 from streamd.client import Client
 from streamd.errors import LossError
-from streamd.frameworks.keras import NanGuard, fit_data, load_keras, normalization
+from streamd.frameworks.keras import fit_data, load_keras, normalization
 
 pytestmark = pytest.mark.train
 
@@ -147,6 +147,8 @@ def test_two_views_of_a_picture_find_each_other_without_targets(client: Client) 
 def test_a_loss_that_is_nan_names_the_picture_whose_numbers_are(
     tmp_path: Path, start_daemon: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from streamd.frameworks.keras import NanGuard  # noqa: PLC0415 - Keras takes seconds to load
+
     monkeypatch.chdir(tmp_path)
     table = write_scenes(tmp_path / "scenes")
     holes = np.full((16, 16), np.nan, np.float32)
