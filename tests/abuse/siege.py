@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,14 +38,13 @@ from users import ATTACKER, NEIGHBOUR, NEWCOMER, OWNER, ROOT, User, check_that_u
 
 import streamd
 from streamd import Client
-from streamd.limits import MIB
-from streamd.worker.main import NICENESS
+from streamd.limits import HELPER_NICENESS, MIB
 
 LIMIT_S: Final = 60.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
 PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is taken
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
-ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
+ROUNDS: Final = 5 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _LOOKS: Final = 5
 _FILL_SHM: Final = 'mount -t tmpfs -o size=64k none /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "$@"'
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
@@ -283,7 +283,7 @@ class Siege:
                 burners = self._start_burners(attack.share, user)
                 if is_reading:
                     read_share = max(0.0, attack.workers_share - decode_s * attack.distinct_rate)
-                    burners += self._start_burners(read_share, user, niceness=NICENESS)
+                    burners += self._start_burners(read_share, user, niceness=HELPER_NICENESS)
                 self._ratios.append(attack.rate / self._run_phase(burners, 1).rate)
 
     def _start_burners(self, share: float, user: User, niceness: int = 0) -> list[Attacker]:
@@ -372,7 +372,9 @@ class Siege:
         parts = [f"{count:,} {name}" for name, count in sorted(self.counts.items())]
         if self._ratios:
             ratios = ", ".join(f"{each:.2f}" for each in sorted(self._ratios))
-            parts.append(f"rate beside it {ratios} of that beside as much computing")
+            parts.append(
+                f"rate beside it {statistics.median(self._ratios):.2f} of that beside as much computing ({ratios})"
+            )
         if self._waits_s:
             parts.append(f"longest wait {max(self._waits_s):.2f} s")
         if self._most_worker_bytes:

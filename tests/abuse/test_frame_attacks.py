@@ -19,7 +19,7 @@ def test_answers_that_nobody_reads_take_no_memory(record_property: Record) -> No
 @pytest.mark.abuse("3b", "questions of all kinds, as fast as two clients can ask them")
 def test_a_flood_of_questions_costs_the_attacker(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("flood_questions", attackers=2, rounds=times(8, 2))
+        siege.withstand("flood_questions", attackers=2, rounds=times(3, 2))
         siege.end(record_property)
 
 
@@ -30,10 +30,10 @@ def test_wrong_questions_are_answered_with_refusals(record_property: Record) -> 
         siege.end(record_property)
 
 
-@pytest.mark.abuse("33", "random, damaged, deep, empty and pickled frames, 150,000 in each round")
+@pytest.mark.abuse("33", "random, damaged, deep, empty and pickled frames")
 def test_random_frames_end_nothing(record_property: Record) -> None:
     with besiege() as siege:
-        siege.withstand("send_nonsense", rounds=times(100, 20))
+        siege.withstand("send_nonsense", rounds=times(20, 10))
         siege.end(record_property)
 
 
