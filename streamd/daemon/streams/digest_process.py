@@ -23,7 +23,7 @@ from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes
 from streamd.core.receipt import Lanes
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
-from streamd.limits import DIGEST_NICENESS, DIGEST_RESTART_S
+from streamd.limits import DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
 
 _MESSAGE_BYTES: Final = 1 << 17  # more than a piece takes: it has at most MAX_SEGMENTS segments
 ComputedPiece = tuple[Lanes, float]  # the lanes of a piece, and the processor time in seconds
@@ -77,7 +77,7 @@ class DigestProcess:
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "streamd.daemon.streams.digest_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env={**os.environ, **WORKER_ENVIRONMENT},
                 process_group=0,  # out of reach of the terminal's Ctrl-C
             )  # fmt: skip
         except BaseException:
