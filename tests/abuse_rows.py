@@ -40,7 +40,7 @@ ABOUT: Final = (
     "(`tests/faults/oracle.py`), the same daemon runs on, its own memory grew by less than 32 MiB, its batches stayed"
     " within `memory`, its log has no traceback, and a newcomer of a fourth user reads an epoch afterwards. Rates are"
     " shown and not judged: each is the trainers' rate beside the attack, divided by their rate beside a busy loop "
-    "that takes as much processor time as the attackers and their gates took. The median of five rounds comes first. "
+    "that takes as much processor time as the attackers and their gates took. The median comes first, then each round. "
     "Where the attackers read batches, as every member may, the busy loop also takes the time that workers spent on "
     "batches that no honest trainer took. Rows are those of `tests/abuse_rows.py`."
 )

@@ -44,7 +44,7 @@ LIMIT_S: Final = 60.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
 PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is taken
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round
-ROUNDS: Final = 5 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
+ROUNDS: Final = 3 if FULL else 1  # of the attack; in full each is followed by one beside a busy loop
 _LOOKS: Final = 5
 _FILL_SHM: Final = 'mount -t tmpfs -o size=64k none /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "$@"'
 _HAND_OVER: Final = 'exec 3<&"$1" 4<&"$2"; shift 2; export LISTEN_FDS=2 LISTEN_PID=$$; exec "$@"'
