@@ -274,7 +274,8 @@ class Siege:
         `is_joined`: a newcomer of another user comes in the midst of it and reads an epoch. `is_reading`: the attackers
         have batches decoded, as every member may; the busy loop then takes as much more as the workers spent on that.
         """
-        decode_s = self._run_phase([], 0).count_decode_s() if FULL and is_reading else 0.0
+        # In the first seconds trainers have yet to fall into step, which must not count as the attack's doing.
+        decode_s = self._run_phase([], 0).count_decode_s() if FULL else 0.0
         for _ in range(ROUNDS):
             started = [self.start_attacker(name, user) for _ in range(attackers)]
             attack = self._run_phase(started, rounds, self._admit_newcomer if is_joined else lambda: None)
