@@ -74,14 +74,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 class Reporter:
     """Collects the reports, and writes the page after each: a run that is cut short keeps what it has seen.
 
-    A run of tests chosen by `-k` keeps the page's lines of all others, each with the commit that it was seen at.
+    A run of tests chosen by `-k` keeps the page's lines of all others that there still are, each with the commit that
+    it was seen at.
     """
 
     def __init__(self, page: EvidencePage, path: Path, *, is_part: bool) -> None:
         self._page, self._path = page, path
         self._faults: list[Fault] = []
         self._earlier = path.read_text() if is_part and path.exists() else ""
+        self._there: set[tuple[str, str]] | None = None  # not known where other processes collect the tests
         self._commit = commit()  # before the page itself differs from it
+
+    @pytest.hookimpl(tryfirst=True)  # while those that `-k` leaves out are still among them
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        marks = [mark.args for item in items for mark in item.iter_markers(self._page.mark)]
+        self._there = {(row, _cell(what)) for row, what in marks}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
@@ -93,7 +100,9 @@ class Reporter:
 
     def _write_page(self) -> None:
         seed = os.environ.get("FAULTS_SEED", "0")
-        self._path.write_text(page_of(self._page, self._faults, seed=seed, commit=self._commit, earlier=self._earlier))
+        kept = [line for at, line in _lines_that_ran(self._earlier).items() if self._there is None or at in self._there]
+        page = page_of(self._page, self._faults, seed=seed, commit=self._commit, earlier="\n".join(kept))
+        self._path.write_text(page)
 
 
 def pytest_configure(config: pytest.Config) -> None:

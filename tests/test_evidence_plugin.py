@@ -108,3 +108,17 @@ def test_every_mark_names_a_row_of_the_table(page: EvidencePage) -> None:
     assert marks
     assert marks - set(page.rows) == set()
     assert marks & set(page.why_not) == set()
+
+
+def test_a_run_of_chosen_tests_keeps_the_lines_of_others_but_of_none_that_is_there_no_more(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    fault: a row\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""}
+    command = [sys.executable, "-m", "pytest", "-p", "evidence_plugin", "--fault-report", str(tmp_path / "page.md")]
+    for tests, options in ((TESTS, []), (TESTS.replace("killed with all others", "stopped"), ["-k", "test_fails"])):
+        (tmp_path / "test_faults.py").write_text(tests)
+        done = [*command, "-p", "no:cacheprovider", *options, str(tmp_path)]
+        subprocess.run(done, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    page = (tmp_path / "page.md").read_text()
+    assert "killed \\| often" in page
+    assert "killed with all others" not in page
+    assert lines_of(page, "19")[0].count("| failed |") == 1
