@@ -95,6 +95,7 @@ def run_ranks(place: Path, networks: StarNetwork, commands: Sequence[Sequence[ob
     return "\n".join(said)
 
 
+@pytest.mark.long
 def test_the_configuration_of_one_daemon_is_one_that_is_served(place: Path) -> None:
     config = load_config(place / "config.yaml")
     assert list_unserved_settings(config) == []

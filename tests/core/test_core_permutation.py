@@ -109,6 +109,7 @@ def test_every_small_order_occurs() -> None:
     assert ((counts - 100) ** 2 / 100).sum() < 70  # 23 degrees of freedom
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [50, 1000])
 def test_neighbours_in_storage_are_neighbours_in_the_order_as_rarely_as_by_chance(n: int) -> None:
     epochs = 100_000 // n

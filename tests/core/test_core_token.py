@@ -277,6 +277,7 @@ def test_a_token_within_a_batch_counts_fewer_rows_than_the_batch_has(done: int, 
         parse_token(token.to_json(), SPEC)
 
 
+@pytest.mark.long
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.binary() | st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_arbitrary_data_is_refused_as_a_token(text: str | bytes) -> None:

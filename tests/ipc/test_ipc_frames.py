@@ -203,6 +203,7 @@ def test_every_flipped_byte_gives_an_error_or_a_message(message: ClientMessage |
         data[place] = was
 
 
+@pytest.mark.long
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.binary(max_size=200), st.sampled_from(BOTH))
 def test_random_bytes_after_a_valid_header_give_an_error_or_a_message(data: bytes, unpack: Unpack) -> None:
@@ -229,6 +230,7 @@ VALUES: Final = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.sampled_from([*range(1, 8), *range(65, 75)]), st.lists(VALUES, max_size=10), st.sampled_from(BOTH))
 def test_random_fields_under_a_known_tag_give_an_error_or_a_message(

@@ -164,6 +164,7 @@ def test_anything_after_a_record_is_refused(record: Record) -> None:
         decoder_of(record)(encoded(record) + b"\x00")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("record", [*COMMANDS[3:5], *COMMANDS[6:], *REPORTS], ids=named)
 def test_every_flipped_bit_gives_an_error_or_a_record(record: Record) -> None:
     data = bytearray(encoded(record))
@@ -175,6 +176,7 @@ def test_every_flipped_bit_gives_an_error_or_a_record(record: Record) -> None:
         data[place] = was
 
 
+@pytest.mark.long
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.integers(0, 7), st.binary(max_size=120), st.sampled_from(BOTH))
 def test_random_bytes_after_a_known_kind_give_an_error_or_a_record(

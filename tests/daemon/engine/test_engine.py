@@ -145,7 +145,8 @@ async def test_a_replaced_worker_knows_the_streams_that_were_opened_since(served
 # --- deaths
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
 async def test_batches_survive_the_death_of_a_worker(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)

@@ -35,6 +35,7 @@ def test_numbered_tags_sort_as_numbers() -> None:
     assert spec.classes == (0, 9, 10)
 
 
+@pytest.mark.long
 @given(st.lists(st.sets(st.integers(0, 30).map(str)), min_size=1).filter(any))
 def test_packed_tags_keep_their_meaning_when_classes_are_renumbered(cells: list[set[str]]) -> None:
     packed, spec = build_tags_label("t", tags_in([sorted(cell) for cell in cells]), None, place, "labels.t")
