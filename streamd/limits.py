@@ -151,6 +151,7 @@ DIGEST_TURN_ROWS: Final = 1 << 20  # of one user's digest before the next user's
 MAX_DIGEST_TURN_S: Final = 0.5  # of such a turn, as charged: a longer time was spent by the host
 # The digests of users other than the daemon's own are computed in a process.
 DIGEST_NICENESS: Final = 10  # of that process: where processors are short, it gets a tenth of what trainers get
+DIGEST_ANSWER_S: Final = 30.0  # for one piece; a process that takes longer was stopped, and is replaced
 DIGEST_RESTART_S: Final = 10.0  # until the process that computes digests is started again after it has ended
 # Of the time of the process that computes digests, for each user other than the daemon's own. The next epoch's digest
 # is computed ahead, so that a trainer does not wait for its share.

@@ -23,7 +23,7 @@ from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes
 from streamd.core.receipt import Lanes
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
-from streamd.limits import DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
+from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
 
 _MESSAGE_BYTES: Final = 1 << 17  # more than a piece takes: it has at most MAX_SEGMENTS segments
 ComputedPiece = tuple[Lanes, float]  # the lanes of a piece, and the processor time in seconds
@@ -41,8 +41,8 @@ def compute_piece(piece: DigestPiece) -> ComputedPiece:
 class DigestProcess:
     """The process, which starts with the first piece. Used by one thread, which waits for each piece.
 
-    Where it cannot start, or has ended, pieces are computed in that thread, and it is tried again after
-    DIGEST_RESTART_S.
+    Where it cannot start, has ended or does not answer, pieces are computed in that thread, and it is tried again
+    after DIGEST_RESTART_S.
     """
 
     def __init__(self) -> None:
@@ -85,6 +85,7 @@ class DigestProcess:
             raise
         finally:
             theirs.close()  # with the child's end open here too, its death would not end the socket
+        ours.settimeout(DIGEST_ANSWER_S)
         self._link = ours
 
     def close(self) -> None:

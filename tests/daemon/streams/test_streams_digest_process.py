@@ -19,7 +19,7 @@ from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes, split_i
 from streamd.core.sampler import SampleOrder
 from streamd.core.spec import Cursor, Segment
 from streamd.daemon.streams.digest_process import _MESSAGE_BYTES, DigestProcess
-from streamd.limits import DIGEST_NICENESS, MAX_SEGMENTS
+from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, MAX_SEGMENTS
 
 
 def build_piece(epoch: int = 0, segments: int = 1) -> DigestPiece:
@@ -76,6 +76,19 @@ def test_a_killed_process_loses_no_digest_and_is_started_again_later(
     monkeypatch.setattr(process, "_next_start_s", 0.0)
     assert process.compute_piece(build_piece(3))[0] == compute_piece_lanes(build_piece(3))
     assert process._process is not None
+
+
+def test_a_stopped_process_is_given_up_and_loses_no_digest(
+    process: DigestProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    process.compute_piece(build_piece())
+    assert process._link is not None
+    assert process._link.gettimeout() == DIGEST_ANSWER_S
+    process._link.settimeout(0.05)
+    os.kill(find_pid(process), signal.SIGSTOP)
+    assert process.compute_piece(build_piece(1))[0] == compute_piece_lanes(build_piece(1))
+    assert process._process is None
+    assert "timed out" in caplog.text
 
 
 def test_where_no_process_can_start_this_one_computes(
