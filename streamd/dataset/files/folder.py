@@ -1,7 +1,7 @@
 """`kind: folder`: one sub-folder a class, or a flat folder of images without labels.
 
-Samples are in byte order of class and file name. Hidden names are ignored. Files that are no images are skipped and
-counted.
+Samples are in byte order of class and file name. Bookkeeping, such as hidden names, is left out and counted, as are
+files that are no images.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from streamd.dataset.paths.confined import (
     join_name,
     translate_read_errors,
 )
+from streamd.dataset.paths.folder_entries import LeftOutNames, list_folder_entries
 from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
 _SHOWN_SUFFIXES: Final = 5  # in a message
-_MAC_ARCHIVE_FOLDER: Final = b"__MACOSX"  # a folder in archives made on a Mac; it is no class
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class FolderWalk:
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
     skipped: Counter[str] = field(default_factory=Counter)  # other files, by suffix
+    left_out: LeftOutNames = field(default_factory=LeftOutNames)
     removed: list[bytes] = field(default_factory=list)  # files and folders that disappeared after they were listed
 
     def list_folder(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -58,21 +59,9 @@ class FolderWalk:
 
         Raises OSError.
         """
-        folders: list[bytes] = []
-        images: list[bytes] = []
-        with os.scandir(self.root.join_path(folder)) as listing:
-            for entry in listing:
-                if entry.name.startswith(b"."):
-                    continue
-                if entry.name == _MAC_ARCHIVE_FOLDER:
-                    self.skipped[os.fsdecode(_MAC_ARCHIVE_FOLDER)] += 1
-                elif entry.is_dir():
-                    folders.append(entry.name)
-                elif entry.name.lower().endswith(IMAGE_SUFFIXES):
-                    images.append(entry.name)
-                else:
-                    self.skipped[Path(os.fsdecode(entry.name)).suffix or "no suffix"] += 1
-        return sorted(folders), sorted(images)
+        found = list_folder_entries(self.root.join_path(folder), self.left_out)
+        self.skipped.update(Path(os.fsdecode(name)).suffix or "no suffix" for name in found.others)
+        return found.folders, found.images
 
     def add_image(self, name: bytes) -> None:
         """Adds an image with its size and mtime. Raises ConfigError for a link that leads nowhere."""
@@ -232,6 +221,7 @@ def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: lis
     if skipped:
         others = format_count(walk.skipped.total(), "file that is not an image", "files that are not images")
         _log.info("%s: skipped %s: %s", walk.key, others, skipped)
+    log_left_out_names(walk)
     if empty:
         _log.warning(
             "%s: %s: %s",
@@ -243,6 +233,12 @@ def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: lis
             ),
             format_first_names(empty),
         )
+
+
+def log_left_out_names(walk: FolderWalk) -> None:
+    """Logs what a walk passed by as bookkeeping."""
+    if left_out := str(walk.left_out):
+        _log.info("%s: left out: %s", walk.key, left_out)
 
 
 def _decode_class_name(key: str, folder: bytes) -> str:

@@ -24,6 +24,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
+from streamd.dataset.paths.folder_entries import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
@@ -54,6 +55,9 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     outside: list[int] = []
+    # An absolute name may lead through hidden folders to the root; only what is below it counts.
+    bookkeeping: Any = pc.and_(pc.match_substring_regex(texts, BOOKKEEPING_PATH), pc.invert(untidy))
+    named = np.flatnonzero(bookkeeping.to_numpy(zero_copy_only=False)).tolist()
     # Most names are tidy. Only the others become Python objects here, one at a time.
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
         name = _make_path_relative(files[row], roots)
@@ -61,11 +65,22 @@ def normalize_file_names(rows: SourceRows, texts: Texts, root: Path, key: str) -
             outside.append(row)
         else:
             files[row] = name
+            if names_bookkeeping(name):
+                named.append(row)
     if outside:
         others = format_other_locations(outside, rows.format_location, lambda row: format_path(files[row]))
         raise ConfigError(
             f"{key}: {rows.format_location(outside[0])} names {format_path(files[outside[0]])}, which is not in "
             f"{format_path(root)}{others}; correct the path, or set root to a folder that holds all the files"
+        )
+    # They are served nevertheless, so that rows keep their numbers. Lists made by a walk over a folder have them.
+    if named:
+        _log.warning(
+            "%s: %s of a system or a program and no data, such as %s; remove %s",
+            rows.path.name,
+            format_count(len(named), "row names a file", "rows name files"),
+            format_path(files[min(named)]),
+            "this row" if len(named) == 1 else "these rows",
         )
     return files
 
@@ -155,7 +170,7 @@ def is_file_beneath(folder: Path, name: bytes) -> bool:
 
 def _list_subfolders(folder: Path) -> list[Path]:
     try:
-        inner = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+        inner = list_folder_entries(os.fsencode(folder)).folders
     except OSError:  # the result is only advice
         return []
-    return inner[:_TRIED_FOLDERS]
+    return [folder / os.fsdecode(name) for name in inner[:_TRIED_FOLDERS]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Callable, Collection
@@ -18,8 +19,11 @@ from numpy.lib import format as npy
 from streamd.core.text import format_count
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import ConfinedRoot, format_path, stat_files, translate_read_errors
+from streamd.dataset.paths.folder_entries import LeftOutNames, has_bookkeeping
 from streamd.errors import ConfigError
 from streamd.limits import MAX_ARRAY_FILES
+
+_log: Final = logging.getLogger("streamd.sources")
 
 NPY_SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
@@ -153,7 +157,10 @@ def glob_files(path: str) -> list[Path]:
     place = Path(path)
     if place.is_dir():
         return sorted(place.glob(f"*{NPY_SUFFIX}"))
-    return [place] if place.exists() else [Path(name) for name in glob.glob(path)]  # noqa: PTH207 - absolute names
+    if place.exists() or not glob.has_magic(path):
+        return [place] if place.exists() else []
+    root = _find_literal_root(place)
+    return [root / os.fsdecode(name) for name in _glob_data(str(place.relative_to(root)), root)]
 
 
 def _missing_file_error(root: ConfinedRoot, name: bytes, key: str) -> ConfigError:
@@ -172,11 +179,10 @@ def _glob_names(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     # A path that exists is taken literally, even where it has wildcards in its name.
     if not whole.exists() and glob.has_magic(path):
-        root = next(parent for parent in whole.parents if not glob.has_magic(str(parent)))
+        root = _find_literal_root(whole)
         with translate_read_errors(root, key):
             root.stat()
-        pattern = str(whole.relative_to(root))
-        return root, [os.fsencode(name) for name in glob.glob(pattern, root_dir=root)]  # noqa: PTH207 - names, not paths
+        return root, _glob_data(str(whole.relative_to(root)), root, key)
     if not whole.exists() and _BRACES.search(path):  # as WebDataset writes a range of shards
         raise ConfigError(
             f"{key}: {format_path(path)}: braces have no special meaning here; write "
@@ -184,7 +190,27 @@ def _glob_names(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
         )
     with translate_read_errors(whole, key):
         if whole.is_dir():
-            return whole, [os.fsencode(name) for name in glob.glob(f"*{suffix}", root_dir=whole)]  # noqa: PTH207 - as above
+            return whole, _glob_data(f"*{suffix}", whole, key)
         whole.stat()
     real = whole.resolve()  # a single file may be a link to anywhere
     return real.parent, [os.fsencode(real.name)]
+
+
+def _find_literal_root(path: Path) -> Path:
+    """Returns the nearest folder of a pattern that has no wildcard in its name."""
+    return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
+
+
+def _glob_data(pattern: str, root: Path, key: str | None = None) -> list[bytes]:
+    """Returns the names below `root` that match, without bookkeeping, which is logged for the configuration's `key`."""
+    # A pattern that spells such a name asks for it.
+    if has_bookkeeping(os.fsencode(pattern)):
+        return [os.fsencode(name) for name in glob.glob(pattern, root_dir=root)]  # noqa: PTH207 - names, not paths
+    names = [os.fsencode(name) for name in glob.glob(pattern, root_dir=root, include_hidden=True)]  # noqa: PTH207 - as above
+    left_out = LeftOutNames()
+    kept = []
+    for name in names:
+        left_out.add_file(name) if has_bookkeeping(name) else kept.append(name)
+    if key is not None and (said := str(left_out)):
+        _log.info("%s: left out: %s", key, said)
+    return kept

@@ -2,8 +2,8 @@
 
 The key is a file's name up to the first dot after its folder, and the rest is the suffix, in any case of letters: a
 shard's `a/7.jpg`, `a/7.cls` and `a/7.meta.json` are the sample `a/7.jpg`, with two files beside it. The image is the
-file with the suffix of an image, or if there is none, the one whose suffix ends so, such as `7.left.jpg`. Hidden names
-are ignored, as in a folder.
+file with the suffix of an image, or if there is none, the one whose suffix ends so, such as `7.left.jpg`. Bookkeeping
+is left out, as in a folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 
 from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, format_first_names, format_path
+from streamd.dataset.paths.folder_entries import LeftOutNames, has_bookkeeping
 from streamd.dataset.tar.headers import BrokenTarError, TarMember, TarReader, TruncatedTarError
 from streamd.errors import ConfigError
 
 _IMAGE_SUFFIXES: Final = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
 _SHOWN_SUFFIXES: Final = 8  # in a message
 _LEADING: Final = re.compile(rb"\A(?:\.{0,2}/)+")  # as tar itself drops it
-_HIDDEN: Final = re.compile(rb"(?:^|/)(?:\.(?!\.?/)|__MACOSX/)")
 
 MembersBySuffix = dict[bytes, dict[bytes, TarMember]]  # by suffix and key
 
@@ -41,6 +41,7 @@ class Shard:
     images: dict[bytes, TarMember] = field(default_factory=dict)
     other_files: MembersBySuffix = field(default_factory=dict)
     parts: MembersBySuffix = field(default_factory=dict)
+    left_out: LeftOutNames = field(default_factory=LeftOutNames)
 
     @property
     def suffix_summary(self) -> str:
@@ -92,10 +93,11 @@ def read_shard(
 
 
 def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarMember, key: str) -> None:
-    """Adds a file to the images, or to `others`, or to the other files. Ignores hidden ones."""
+    """Adds a file to the images, or to `others`, or to the other files, unless it is bookkeeping."""
     name = _LEADING.sub(b"", member.name)
     member = TarMember(name, member.offset, member.size)
-    if _HIDDEN.search(name):
+    if has_bookkeeping(name):
+        shard.left_out.add_file(name)
         return
     folder, slash, base = name.rpartition(b"/")
     stem, _, suffix = base.partition(b".")
@@ -153,7 +155,7 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
 
 
 def _check_no_links(shard: Shard, key: str) -> None:
-    links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not _HIDDEN.search(link)]
+    links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not has_bookkeeping(link)]
     if links:
         raise ConfigError(
             f"{key}: {format_path(shard.name)} holds links in place of images: {format_first_names(links)}; "

@@ -23,6 +23,7 @@ from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, ShardFiles
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_first_names, format_path, translate_read_errors
+from streamd.dataset.paths.folder_entries import LeftOutNames
 from streamd.dataset.paths.patterns import MatchedFiles
 from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.dataset.tar import TarSource
@@ -131,6 +132,7 @@ class _ShardContents:
     strays: Counter[bytes]
     warnings: list[str]
     more: dict[bytes, tuple[list[bytes], Int64s, Int64s]]  # by suffix: names, sizes and offsets of further images
+    left_out: LeftOutNames
 
 
 @dataclass(slots=True)
@@ -145,6 +147,7 @@ class _TarListing:
     plan: _LabelPlan | None = None
     samples: int = 0
     passed_over: Counter[bytes] = field(default_factory=Counter)  # files beside no image, by suffix
+    left_out: LeftOutNames = field(default_factory=LeftOutNames)
 
     @property
     def path_key(self) -> str:
@@ -167,6 +170,7 @@ class _TarListing:
     def _record_shard(self, part: _ShardContents) -> _ShardContents:
         self.samples += len(part.names)
         self.passed_over += part.strays
+        self.left_out.add_counts(part.left_out)
         for warning in part.warnings:
             _log.warning("%s: %s", self.path_key, warning)
         self.progress(self.samples)
@@ -203,6 +207,7 @@ class _TarListing:
             count_stray_files(shard),
             list(_find_warnings(shard)),
             {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
+            shard.left_out,
         )
 
     def _read_planned_labels(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
@@ -245,6 +250,8 @@ class _TarListing:
         """Logs the files that are not served."""
         if self.passed_over:
             _log.info("%s: skipped files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over))
+        if left_out := str(self.left_out):
+            _log.info("%s: left out: %s", self.path_key, left_out)
 
 
 def _locate_parts(shard: Shard, members: Mapping[bytes, TarMember]) -> tuple[list[bytes], Int64s, Int64s]:

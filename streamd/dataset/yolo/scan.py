@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
-from streamd.dataset.files.folder import FolderWalk
+from streamd.dataset.files.folder import FolderWalk, log_left_out_names
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.manifest.ragged import RaggedColumn
@@ -106,6 +106,7 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
         return _list_named_pictures(place, base, root, key, progress)
     walk = FolderWalk(key, ConfinedRoot(os.fsencode(root), key), progress)
     walk.walk_folder(os.fsencode(os.path.relpath(place, root)) if place != root else b"", ())
+    log_left_out_names(walk)
     return walk.files, np.array(walk.sizes, np.int64), np.array(walk.mtimes_ns, np.int64)
 
 
