@@ -220,7 +220,9 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
 def _warn_of_unrelated_classes(name: str, lists: Mapping[str, tuple[ClassValue, ...]]) -> None:
     """Warns where two streams share a class list and no class: they are probably different data."""
     for first, second in combinations(lists, 2):
-        if lists[first] and lists[second] and set(lists[first]).isdisjoint(lists[second]):
+        # A class is a number where all of its list are, and else a text.
+        names = set(map(str, lists[first]))
+        if names and lists[second] and names.isdisjoint(map(str, lists[second])):
             _log.warning(
                 "streams %s and %s have no class of label %r in common (%s; %s), but they share one list of classes, "
                 "since labels with the same name do: if these are different data, rename the label of one stream, as "

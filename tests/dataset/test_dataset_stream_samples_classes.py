@@ -43,10 +43,10 @@ def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
     assert shared["train"].specs["animal"].counts == (0, 1, 2)
 
 
-def test_numbers_that_share_classes_with_names_become_names() -> None:
+def test_numbers_that_share_classes_with_names_become_texts_and_stay_in_front_in_their_order() -> None:
     shared = share_classes({"a": stream_of("2", "10"), "b": stream_of("x")})
-    assert shared["a"].specs["animal"].classes == ("10", "2", "x")
-    assert shared["a"].labels["animal"].tolist() == [1, 0]
+    assert shared["a"].specs["animal"].classes == ("2", "10", "x")
+    assert shared["a"].labels["animal"].tolist() == [0, 1]
 
 
 def test_a_whole_number_is_the_same_class_in_streams_with_and_without_fractions() -> None:

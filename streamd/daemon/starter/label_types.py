@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Texts, find_empty_texts
+from streamd.dataset.labels.encode import NUMBER
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
-_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 # Whole numbers in a column with such a name are classes; in any other column they are quantities.
 _CLASS_NAME: Final = re.compile(
     r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
@@ -41,7 +41,7 @@ def guess_label_type(name: str, texts: Texts) -> LabelGuess:
     levels = int(pc.count_distinct(texts).as_py())
     if levels == 1 and rows > 1:
         return LabelGuess(None, f"{texts[0].as_py()!r} in every row")
-    numbers = _count_true(pc.match_substring_regex(texts, _NUMBER))
+    numbers = _count_true(pc.match_substring_regex(texts, NUMBER))
     if numbers < rows:
         return _guess_type_of_words(texts, levels, numbers)
     if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
@@ -54,7 +54,7 @@ def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
     if levels <= min(MAX_CLASSES, max(2, rows // 2)):
         return LabelGuess("category")
     if numbers > rows // 2:
-        odd = texts.filter(pc.invert(pc.match_substring_regex(texts, _NUMBER)))[0].as_py()
+        odd = texts.filter(pc.invert(pc.match_substring_regex(texts, NUMBER)))[0].as_py()
         return LabelGuess(None, f"no number in {format_count(rows - numbers, 'row')}, such as {odd[:40]!r}")
     return LabelGuess(None, f"{levels:,} different texts in {rows:,} rows")
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from streamd.daemon.starter.data_survey import PATH_KEY
 from streamd.daemon.starter.label_types import guess_label_type
+from streamd.dataset.labels.text_encoding import decode_text
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.tar.headers import TarMember
-from streamd.dataset.tar.labels import find_default_labels
+from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
 from streamd.dataset.tar.samples import Shard, read_shard
 
 _READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
 _MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label
 _JSON: Final = "json"
 _TEXT: Final = "txt"
-_record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,29 @@ def _iterate_fields(
             continue
         contents = [shard.tar.read_member(files[each]) for each in samples]
         if spelled == _TEXT:
-            yield "label", _TEXT, [each.decode(errors="replace").strip() for each in contents]
+            yield "label", _TEXT, [_decode_text(each).strip() for each in contents]
         else:
             yield from ((name, f"{_JSON}:{name}", texts) for name, texts in collect_json_fields(contents))
+
+
+def _decode_text(data: bytes) -> str:
+    """Returns the text of a label; wrong bytes are replaced, since the listing reports them with their place."""
+    try:
+        return decode_text(data)
+    except UnicodeDecodeError:
+        return data.decode(errors="replace")
 
 
 def collect_json_fields(contents: list[bytes]) -> Iterator[tuple[str, list[str]]]:
     """Yields the fields that are a text or a number in every record, as texts; none if a record is no JSON object."""
     try:
-        records = [_record_decoder.decode(each) for each in contents]
-    except msgspec.DecodeError:
+        records = [decode_json_record(each) for each in contents]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     for name in records[0] if records else ():
-        values = [record.get(name) for record in records]
+        try:
+            values = [decode_json_field(record[name]) if name in record else None for record in records]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
         if name and all(isinstance(value, str | int | float) for value in values):
             yield name, [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

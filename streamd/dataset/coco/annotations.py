@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.errors import ConfigError
@@ -95,7 +96,7 @@ class CocoFile:
                 )
             data = path.read_bytes()
         try:
-            contents = _decoder.decode(data)
+            contents = decode_json(data, _decoder)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{key}: {format_path(path)} is not a COCO file of boxes: {error}; it needs images with id and "

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
+from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
 from streamd.errors import ConfigError
 
@@ -80,7 +81,7 @@ def _parse_json_cells(column: Column, form: CellForm) -> list[list[list[Element]
     found: list[list[list[Element]]] = []
     for row, text in enumerate(cells.convert_to_texts(column).to_pylist()):
         try:
-            found.append(_cell_decoder.decode(text) if text else [])
+            found.append(decode_json(text.encode(), _cell_decoder) if text else [])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise _build_form_error(column, form, row, repr(text[:_SHOWN_CHARS])) from error
     return found

@@ -7,6 +7,7 @@ number: people write `a.jpg, +5`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -16,6 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamd.dataset.labels.encode import (
+    LIST_TEXT,
+    MISSING_WORDS,
+    is_list_text,
+    is_number_text,
+    parse_list_text,
+)
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.path_column import PathColumn
@@ -26,6 +34,8 @@ Texts: TypeAlias = Any  # an Array of large strings
 DecimalMark = Literal[".", ",", "either"]
 WideNumbers = Int64s | npt.NDArray[np.float64]
 
+EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
+INT64_END: Final = 1 << 63
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 _DECIMAL_COMMA: Final = r"^([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)$"
 _THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
@@ -63,6 +73,56 @@ def convert_to_nonempty_texts(column: Column) -> Texts:
     texts = convert_to_texts(column)
     _check_no_empty_cell(column, find_empty_texts(texts))
     return texts
+
+
+def check_class_texts(column: Column, levels: Sequence[str], codes: Int64s) -> None:
+    """Checks the distinct texts of a column that become classes; `codes`, (n,), say which cell holds which of them.
+
+    Raises ConfigError for a list in brackets, for a text with a NUL, and for a word that stands for a missing value
+    where all other texts are numbers.
+    """
+    odd = [code for code, level in enumerate(levels) if "\0" in level or is_list_text(level)]
+    if odd:
+        rows = np.flatnonzero(np.isin(codes, odd)).tolist()
+        text = levels[codes[rows[0]]]
+        what, remedy = (
+            ("a text with a NUL in it", "remove it, or save the file as UTF-8")
+            if "\0" in text
+            else ("a list in brackets", "write the name of one class, or use type tags for any number of classes a row")
+        )
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
+            f"{text[:_SHOWN_CHARS]!r}, {what}{format_other_locations(rows, column.rows.format_location)}; {remedy}"
+        )
+    words = [code for code, level in enumerate(levels) if level.casefold() in MISSING_WORDS]
+    if words and len(words) < len(levels) and all(map(is_number_text, set(levels) - {levels[code] for code in words})):
+        rows = np.flatnonzero(np.isin(codes, words)).tolist()
+        more = ", or list all classes under classes if it is one of them"
+        raise _build_missing_value_error(column, rows, [levels[code] for code in codes[rows].tolist()], more)
+
+
+def parse_list_texts(column: Column) -> Column | None:
+    """Returns a column of texts such as ['cat', 'dog'] as one of lists; None if no text has this form.
+
+    Raises ConfigError where only some cells have it, and for lists in lists.
+    """
+    texts = convert_to_texts(column)
+    if not pc.any(pc.match_substring_regex(texts, LIST_TEXT)).as_py():
+        return None
+    levels, codes = encode_distinct_texts(texts)
+    lists = [parse_list_text(level) for level in levels]
+    unread = [code for code, parsed in enumerate(lists) if parsed is None]
+    if unread:
+        one = next(level for level in levels if is_list_text(level))
+        rows = np.flatnonzero(np.isin(codes, unread)).tolist()
+        text = levels[codes[rows[0]]]
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
+            f"{text[:_SHOWN_CHARS]!r}, which is not a list such as {one[:_SHOWN_CHARS]!r} "
+            f"({column.rows.format_location(int(np.argmax(codes == levels.index(one))))})"
+            f"{format_other_locations(rows, column.rows.format_location)}; write all cells in one way, such as cat|dog"
+        )
+    return replace(column, cells=pa.array(lists, pa.large_list(pa.large_string())).take(pa.array(codes)))
 
 
 def convert_to_texts(column: Column) -> Texts:
@@ -144,14 +204,34 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
             kind,
         )
     _check_no_empty_cell(column, cells.is_null())
+    if kind == "int":
+        check_exact_floats(column)
     exact = kind == "int" and (pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type))
     try:
         return _convert_to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
     except pa.ArrowException as error:
+        what = "a number that int64 can hold; use type category or string" if exact else "a number"
         raise ConfigError(
-            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is not a "
-            f"number: {_format_first_error_line(error)}"
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is not {what}: "
+            f"{_format_first_error_line(error)}"
         ) from error
+
+
+def check_exact_floats(column: Column) -> None:
+    """Raises ConfigError for a column of floats with numbers so large that not every whole number is among them.
+
+    A program has put whole numbers into it, and its file holds neighbours of some of them.
+    """
+    if not pa.types.is_float64(column.cells.type):
+        return
+    values = np.abs(_convert_to_numpy(pc.fill_null(_join_chunks(column.cells), 0.0)))
+    large = np.flatnonzero((values >= EXACT_BELOW) & np.isfinite(values)).tolist()
+    if large:
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(large[0])}: {column.display_name} holds "
+            f"{column.cells[large[0]].as_py():.0f} as float64, which does not hold every whole number of this size"
+            f"{format_other_locations(large, column.rows.format_location)}; save the column as int64 or as text"
+        )
 
 
 def has_lists(column: Column) -> bool:
@@ -189,11 +269,25 @@ def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) 
     if column.decimal_mark in {",", "either"}:
         texts = _read_decimal_commas(column, texts)
     # Whole numbers are parsed as int64 first, since float64 is not exact for large ones. Some tables write 3 as 3.0.
-    whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
-    numbers = whole or _cast_texts_or_none(texts, pa.float64())
-    if numbers is not None:
-        return _convert_to_numpy(numbers)
-    raise _build_no_number_error(column, texts)
+    # The library would also read 0x1F.
+    if kind == "int" and not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64())
+        if whole is not None:
+            return _convert_to_numpy(whole)
+    numbers = _cast_texts_or_none(texts, pa.float64())
+    if numbers is None:
+        raise _build_no_number_error(column, texts)
+    values = _convert_to_numpy(numbers)
+    if np.isnan(values).any():
+        raise _build_no_number_error(column, texts)
+    large = np.flatnonzero((np.abs(values) >= EXACT_BELOW) & (np.abs(values) < INT64_END)).tolist()
+    if kind == "int" and large:
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(large[0])}: {column.display_name} holds "
+            f"{texts[large[0]].as_py()[:_SHOWN_CHARS]!r}, which can only be read exactly where no number of the column "
+            "has an exponent or a fraction; write all of them as whole numbers"
+        )
+    return values
 
 
 def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
@@ -232,6 +326,9 @@ def replace_decimal_commas(texts: Texts) -> Texts:
 
 def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
     rows = _find_failing_rows(texts)
+    failing = [texts[row].as_py() for row in rows]
+    if all(text.casefold() in MISSING_WORDS for text in failing):
+        return _build_missing_value_error(column, rows, failing, "")
 
     def format_cell(row: int) -> str:
         return repr(texts[row].as_py()[:_SHOWN_CHARS])
@@ -256,7 +353,11 @@ def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
 def _find_failing_rows(texts: Texts) -> list[int]:
     """Returns the rows that are no numbers. It tries each distinct text, since the library does not name them."""
     levels, codes = encode_distinct_texts(texts)
-    failing = [_cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None for level in levels]
+    failing = [
+        level.casefold() in MISSING_WORDS
+        or _cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None
+        for level in levels
+    ]
     rows: list[int] = np.flatnonzero(np.array(failing, np.bool_)[codes]).tolist()
     return rows
 
@@ -273,6 +374,17 @@ def _check_no_empty_cell(column: Column, empty: Any) -> None:
         raise ConfigError(
             f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; {remedy}"
         )
+
+
+def _build_missing_value_error(column: Column, rows: Sequence[int], words: Sequence[str], more: str) -> ConfigError:
+    """Returns the error for `rows` whose `words` stand for a missing value; `more` ends the remedy."""
+    places = dict(zip(rows, words, strict=True))
+    others = format_other_locations(rows, column.rows.format_location, lambda row: repr(places[row]))
+    remedy = "add the value, or remove the row" if len(rows) == 1 else "add the values, or remove the rows"
+    return ConfigError(
+        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {words[0]!r}, which stands "
+        f"for a missing value in a column of numbers{others}; {remedy}{more}"
+    )
 
 
 def _convert_to_numpy(cells: Any) -> WideNumbers:

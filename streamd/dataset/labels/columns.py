@@ -12,6 +12,7 @@ import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,8 @@ import pyarrow.parquet as pq
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import (
+    EXACT_BELOW,
+    INT64_END,
     Cells,
     Column,
     DecimalMark,
@@ -34,6 +37,7 @@ from streamd.dataset.labels.cells import (
     encode_distinct_texts,
     replace_decimal_commas,
 )
+from streamd.dataset.labels.encode import NUMBER, is_number_text
 from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
 from streamd.dataset.labels.text_encoding import UTF8, build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s
@@ -51,9 +55,7 @@ _HEAD_ROWS: Final = 20  # in which a separator must fit
 _ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
-_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
-_EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
 
 csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and this library finds their lines
@@ -451,12 +453,23 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
 
 def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
     matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
-    # A large whole number is compared by its text alone, since as float64 it would match its neighbours, too.
-    if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
-        numeric = _convert_to_mask(pc.match_substring_regex(texts, _NUMBER))
-        plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
-        matches[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+    if abs(value) >= INT64_END:  # the distinct cells are compared one by one: no type of numbers holds all of these
+        levels, codes = encode_distinct_texts(texts)
+        return matches | _are_equal_numbers(levels, value)[codes]
+    numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER))
+    plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
+    equal = plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+    if abs(value) >= EXACT_BELOW:  # as float64, the value equals its neighbours, too
+        levels, codes = encode_distinct_texts(plain.filter(pa.array(equal)))
+        equal[equal] = _are_equal_numbers(levels, value)[codes]
+    matches[numeric] |= equal
     return matches
+
+
+def _are_equal_numbers(levels: Sequence[str], value: float) -> Mask:
+    """Returns which texts are exactly the number `value`, (n,)."""
+    found = [is_number_text(text) and Decimal(text.replace(",", ".")) == Decimal(value) for text in levels]
+    return np.array(found, np.bool_)
 
 
 def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:

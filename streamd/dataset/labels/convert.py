@@ -43,8 +43,8 @@ _BLOCK_NUMBERS: Final = 1 << 22  # at a time
 _SHOWN_NUMBERS: Final = 8  # numbers of a row in a message
 _GAP: Final = r"(?:\s*[,;|]\s*|\s+)"
 _ZERO, _ONE, _ANY = (rf"{digits}(?:\.0*)?" for digits in ("0", "1", "[01]"))
-_ONE_HOT: Final = rf"^\[?\s*(?:(?:{_ZERO}{_GAP})+{_ONE}(?:{_GAP}{_ZERO})*|{_ONE}(?:{_GAP}{_ZERO})+)\s*\]?$"
-_MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
+_ONE_HOT: Final = rf"^[\[(]?\s*(?:(?:{_ZERO}{_GAP})+{_ONE}(?:{_GAP}{_ZERO})*|{_ONE}(?:{_GAP}{_ZERO})+)\s*[\])]?$"
+_MULTI_HOT: Final = rf"^[\[(]?\s*{_ANY}(?:{_GAP}{_ANY})+\s*[\])]?$"
 
 
 def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequence[Column]]) -> Labels:
@@ -120,9 +120,17 @@ def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Colum
     marks = _find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=single)
     if marks:
         return _convert_marks(name, marks, fixed, single=single)
+    # Words and brackets in the cells are classes where the configuration lists them.
+    is_literal = any(encode.is_list_text(str(each)) for each in fixed or ())
     if not single:
-        return build_tags_label(name, _collect_tags(column), fixed, column.rows.format_location, column.key)
+        if not cells.has_lists(column):
+            column = (None if is_literal else cells.parse_list_texts(column)) or _split_tags(column)
+        tags = _collect_tags(column, is_checked=fixed is None)
+        return build_tags_label(name, tags, fixed, column.rows.format_location, column.key)
+    cells.check_exact_floats(column)
     texts, codes = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(column))
+    if fixed is None:
+        cells.check_class_texts(column, texts, codes)
     return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
 
 
@@ -155,12 +163,18 @@ def _convert_number_column(
     )
 
 
-def _collect_tags(column: Column) -> SampleTags:
-    elements, owners = cells.flatten_lists(column if cells.has_lists(column) else _split_tags(column))
+def _collect_tags(column: Column, *, is_checked: bool) -> SampleTags:
+    """Returns the tags in a column of lists; where `is_checked`, their texts must be able to be classes."""
+    elements, owners = cells.flatten_lists(column)
+    cells.check_exact_floats(elements)
     texts = cells.convert_to_texts(elements)
     # An empty element, as between two separators, is no tag.
     there = ~cells.find_empty_texts(texts).to_numpy(zero_copy_only=False)
     levels, codes = cells.encode_distinct_texts(texts.filter(pa.array(there)))
+    if is_checked:
+        places = np.flatnonzero(there)
+        rows = replace(elements.rows, format_location=lambda tag: elements.rows.format_location(int(places[tag])))
+        cells.check_class_texts(replace(elements, rows=rows), levels, codes)
     return SampleTags(len(column.cells), levels, owners[there], codes)
 
 
@@ -234,7 +248,7 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     texts = cells.convert_to_texts(column)
     if not _all_texts_match(texts, pattern):
         return None
-    lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), _GAP)
+    lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[]() \t"), _GAP)
     return replace(column, cells=lists) if _has_equal_lengths(lists) else None
 
 

@@ -1,7 +1,12 @@
-"""Converts label values of any source to the values that a batch carries. Pure."""
+"""Says what a text means as a label, and converts label values of any source to those that a batch carries. Pure.
+
+All sources ask here what is a number, a missing value, a list and a class, so that a cell means the same in each.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,24 +27,126 @@ from streamd.limits import MAX_TEXT_BYTES
 ClassValue = int | str
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
-# At most 18 digits, which int64 always holds. "007" is a code, not the number 7; "3.0" is how some tables write 3.
-_WHOLE_NUMBER: Final = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")
+NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+# What programs write for a missing value, in lower case. Where the other cells are numbers, it is no class.
+MISSING_WORDS: Final = frozenset(
+    [
+        *(
+            "nan",
+            "-nan",
+            "nat",
+            "none",
+            "null",
+            "nil",
+            "undefined",
+            "missing",
+            "n/a",
+            "n.a.",
+            "na",
+            "<na>",
+            "#n/a",
+            "#na",
+        ),
+        *("(null)", "\\n", "?", "-", "--", ".", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+        *("#value!", "#ref!", "#name?", "#num!", "#div/0!", "#null!"),
+    ]
+)
+# "007" is a code, not the number 7; "3.0" is how some tables write 3. No more digits than int() takes.
+_WHOLE_NUMBER: Final = re.compile(r"(0|-?[1-9][0-9]{0,999})(\.0*)?")
+_INT64_DIGITS: Final = 18  # which int64 always holds
 _SHOWN_CLASSES: Final = 20  # in a message; more would make it unreadable
+_number: Final = re.compile(NUMBER)
+# Brackets are also parts of names: they make a list where what is in them is quoted, separated, or only numbers.
+_LIST_NUMBERS: Final = r"[-+.0-9eE\s]+"
+LIST_TEXT: Final = (
+    rf"(?s)^(?:\[(?:\s*|\s*['\"\[].*|{_LIST_NUMBERS}|.*[,;|].*)\]|\{{(?:\s*|\s*['\"].*|.*,.*)\}}"
+    rf"|\((?:\s*['\"].*['\"]\s*,?\s*|{_LIST_NUMBERS}(?:,{_LIST_NUMBERS})+,?)\)|(?:array|set|frozenset)\(.*\))$"
+)
+_list_text: Final = re.compile(LIST_TEXT)
+_QUOTED_OR_BARE: Final = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"\[\](){}:]+)"""
+_LIST_ITEM: Final = re.compile(_QUOTED_OR_BARE, re.DOTALL)
+_LIST_ITEMS: Final = re.compile(rf"(?:{_QUOTED_OR_BARE}(?:\s*,\s*|\s+|$))+", re.DOTALL)
+_BRACKETS: Final = re.compile(r"[\[\](){}]")
+
+
+def is_number_text(text: str) -> bool:
+    """Returns whether a text is a number, with a point or a comma before its fraction."""
+    return _number.fullmatch(text.replace(",", ".", 1)) is not None
+
+
+def parse_number(text: str) -> float:
+    """Returns the number that a text is, as a cell of a table is read. Raises ValueError.
+
+    float() would also take 1_000, digits of other scripts, inf and nan.
+    """
+    if _number.fullmatch(text.strip()) is None:
+        raise ValueError(text)
+    return float(text)
+
+
+def is_list_text(text: str) -> bool:
+    """Returns whether a text is a list as Python, NumPy, JSON or a database writes it, such as ['cat', 'dog']."""
+    return _list_text.match(text) is not None
+
+
+def parse_list_text(text: str) -> list[str] | None:
+    """Returns the elements of a text in brackets, where one without a value is empty; None for any other text."""
+    if not text:
+        return []
+    if text[0] + text[-1] not in {"[]", "()", "{}"}:
+        return None
+    inner = text[1:-1].strip()
+    if "'" not in inner and '"' not in inner:
+        if _BRACKETS.search(inner):
+            return None
+        return [each.strip() for each in re.split(r"[|;,]" if re.search(r"[|;,]", inner) else r"\s+", inner)]
+    if _LIST_ITEMS.fullmatch(inner) is None:
+        return None
+    try:
+        return [_parse_list_item(each) for each in _LIST_ITEM.findall(inner)]
+    except (ValueError, SyntaxError):
+        return None
+
+
+def _parse_list_item(item: str) -> str:
+    """Returns an element of a list: a text without its quotes, or a number. Raises ValueError and SyntaxError."""
+    if item[0] not in "'\"":
+        return "" if item.casefold() in MISSING_WORDS else item
+    if "\\" not in item:
+        return item[1:-1]
+    read = json.loads(item) if item[0] == '"' else ast.literal_eval(item)
+    return str(read).encode().decode()  # a lone surrogate is no text
 
 
 def order_classes(texts: Iterable[str]) -> tuple[ClassValue, ...]:
-    """Returns the distinct classes of `texts`: sorted as numbers if all are whole, else by their UTF-8 bytes."""
-    return tuple(sorted(_parse_classes({_normalize_class_text(text) for text in texts}), key=_class_sort_key))
+    """Returns the distinct classes of `texts`: sorted as numbers if all are whole, else by their UTF-8 bytes.
+
+    A text among numbered classes does not move these: where the bytes would put 10 before 2, or a word before one of
+    the classes 0 to K - 1, the whole numbers come first, sorted as numbers.
+    """
+    plain = {_normalize_class_text(text) for text in texts}
+    whole = sorted(filter(is_whole_number, plain), key=int)
+    if len(whole) == len(plain):
+        return tuple(_parse_classes(whole))
+    by_bytes = sorted(plain, key=str.encode)
+    others = [text for text in by_bytes if not is_whole_number(text)]
+    in_front = by_bytes[: len(whole)]
+    is_count = len(whole) > 1 and whole == [str(number) for number in range(len(whole))]
+    has_word_before = any(not is_number_text(text) for text in in_front)
+    is_reordered = [text for text in by_bytes if is_whole_number(text)] != whole
+    return tuple([*whole, *others] if is_reordered or (is_count and has_word_before) else by_bytes)
 
 
-def _class_sort_key(value: ClassValue) -> int | bytes:
-    return value if isinstance(value, int) else value.encode()
+def is_whole_number(text: str) -> bool:
+    """Returns whether a class is a whole number."""
+    return _WHOLE_NUMBER.fullmatch(text) is not None
 
 
 def _parse_classes(plain: Iterable[str]) -> list[int] | list[str]:
-    """Returns the classes as whole numbers if all are, else as texts."""
+    """Returns the classes as whole numbers if all are and int64 holds them, else as texts."""
     texts = list(plain)
-    return [int(text) for text in texts] if all(map(_WHOLE_NUMBER.fullmatch, texts)) else texts
+    fit = all(is_whole_number(text) and len(text.removeprefix("-")) <= _INT64_DIGITS for text in texts)
+    return [int(text) for text in texts] if fit else texts
 
 
 def _normalize_class_text(text: str) -> str:

@@ -1,14 +1,19 @@
-"""Chooses the encoding of a text table or list: that of its byte order mark, else the configured one, else UTF-8.
+"""Reads text and JSON of all sources in one way: by its byte order mark, else as configured, else as UTF-8.
 
 A file that is not UTF-8 is refused; the message has the line, the byte, and the line's text in the encoding that the
 file seems to have. To guess alone would put wrong letters into names of classes.
+
+JSON may have a byte order mark, and NaN and Infinity, which Python writes: they are read as null, a missing value.
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from streamd.dataset.paths.confined import format_path
 from streamd.errors import ConfigError
@@ -26,6 +31,10 @@ _HEAD_BYTES: Final = 4096
 _ZEROS_OF_UTF16: Final = 4  # one of so many bytes, at least, is zero where most letters are those of English
 _SHOWN_CHARS: Final = 60  # of a line in a message
 _LIKELY_LEGACY: Final = "cp1252"
+# Strings are matched whole, also one that never ends, so that no byte is looked at twice.
+_JSON_STRING_OR_ODD_NUMBER: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
+
+Decoded = TypeVar("Decoded")
 
 
 def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
@@ -35,7 +44,7 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
     """
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    marked = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    marked = _find_marked_encoding(head)
     if marked is not None:
         return marked
     if named is not None:
@@ -47,6 +56,47 @@ def choose_text_encoding(path: Path, named: str | None, key: str) -> str:
             f"looks like {likely}: {format_encoding_remedy(path, likely, key)}"
         )
     return UTF8
+
+
+def _find_marked_encoding(head: bytes) -> str | None:
+    """Returns the encoding that the byte order mark of a text gives; None if there is no mark."""
+    return next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+
+
+def decode_text(data: bytes) -> str:
+    """Returns a text that is read whole: in the encoding of its byte order mark, else in UTF-8.
+
+    Raises UnicodeDecodeError.
+    """
+    return data.decode(_find_marked_encoding(data) or UTF8)
+
+
+def decode_json(data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+    """Decodes JSON that may have a byte order mark, and NaN and Infinity, which are read as null.
+
+    Raises DecodeError, UnicodeDecodeError and RecursionError. JSON without these is decoded once, at full speed.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        mended = _remove_marks_and_odd_numbers(data)
+        if mended is None:
+            raise
+    return decoder.decode(mended)
+
+
+def _remove_marks_and_odd_numbers(data: bytes) -> bytes | None:
+    """Returns JSON in UTF-8 without a mark, and with null in place of NaN and Infinity; None if it had none of them."""
+    encoding = _find_marked_encoding(data)
+    text = data if encoding is None else data.decode(encoding).encode()
+    parts, end = list[bytes](), 0
+    for match in _JSON_STRING_OR_ODD_NUMBER.finditer(text):
+        if text[match.start()] != ord('"'):
+            parts += [text[end : match.start()], b"null"]
+            end = match.end()
+    return None if encoding is None and not parts else b"".join([*parts, text[end:]])
 
 
 def build_text_error(path: Path, encoding: str, key: str, error: Exception) -> ConfigError:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from streamd.core.text import escape_unprintable
 from streamd.dataset.labels.cells import Cells, Column, SourceRows
+from streamd.dataset.labels.text_encoding import decode_json, decode_text
 from streamd.dataset.manifest.packed_names import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
 from streamd.dataset.paths.confined import format_path
@@ -23,11 +24,14 @@ from streamd.errors import ConfigError, suggest_name
 _CLASS: Final = b"cls"  # WebDataset's suffix for the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
-_EMPTY_RECORD: Final = "{}"
+_EMPTY_RECORD: Final = b"{}"
 _PACKED_KEY: Final = re.compile(rb"[0-9]{9}")  # of a sample that streamd pack wrote
 _MOST_BYTES: Final = 1 << 20  # of a file beside an image: a text, or a record of numbers
-_record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+# Only the fields that labels are made of are decoded further, so that the others may hold anything.
+_record_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_field_decoder: Final = msgspec.json.Decoder()
 
+Record = dict[str, msgspec.Raw]
 FieldValue = str | list[str]
 
 
@@ -112,12 +116,22 @@ def find_packed_names(shard: Shard) -> TarLabelSource | None:
     return TarLabelSource(_JSON.encode(), field, is_optional=True) if is_packed_name_key(field) else None
 
 
-def _read_json_record(shard: Shard, member: TarMember | None) -> dict[str, Any]:
+def decode_json_record(data: bytes) -> Record:
+    """Returns the fields of a JSON object, not yet decoded. Raises as `decode_json` does."""
+    return decode_json(data, _record_decoder)
+
+
+def decode_json_field(raw: msgspec.Raw) -> object:
+    """Decodes a field of a record. Raises DecodeError, UnicodeDecodeError and RecursionError."""
+    return _field_decoder.decode(raw)
+
+
+def _read_json_record(shard: Shard, member: TarMember | None) -> Record:
     """Returns the fields of a file beside an image; none where there is no file, or it holds no JSON object."""
     if member is None or member.size > _MOST_BYTES:
         return {}
     try:
-        return _record_decoder.decode(shard.tar.read_member(member))
+        return decode_json_record(shard.tar.read_member(member))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 
@@ -130,24 +144,25 @@ def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> di
     keys = {ask: build_label_key(stream, label) for label, several in sources.items() for ask in several}
     # Several labels may be fields of one JSON file, which is read once.
     first = {ask.suffix: ask for ask in reversed(keys)}
-    texts = {suffix: _read_label_texts(shard, ask, keys[ask]) for suffix, ask in first.items()}
+    data = {suffix: _read_label_data(shard, ask, keys[ask]) for suffix, ask in first.items()}
     records = {
-        ask.suffix: _decode_json_records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
+        ask.suffix: _decode_json_records(shard, data[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
     }
     return {
-        ask: _extract_json_fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix]
+        ask: _extract_json_fields(shard, records[ask.suffix], ask, keys[ask])
+        if ask.field
+        else _decode_label_texts(shard, data[ask.suffix], ask, keys[ask])
         for ask in keys
     }
 
 
-def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[FieldValue]:
+def _read_label_data(shard: Shard, source: TarLabelSource, key: str) -> list[bytes]:
     if not source.suffix:
         return [_find_class_folder(shard, image.name, key) for image in shard.images.values()]
     files = shard.other_files.get(source.suffix, {})
     if source.is_optional:
         return [
-            _read_member_text(shard, files[sample], key) if sample in files else _EMPTY_RECORD
-            for sample in shard.images
+            _read_member(shard, files[sample], key) if sample in files else _EMPTY_RECORD for sample in shard.images
         ]
     lacking = [sample for sample in shard.images if sample not in files]
     if lacking:
@@ -157,7 +172,7 @@ def _read_label_texts(shard: Shard, source: TarLabelSource, key: str) -> list[Fi
             f"file next to it{more}; the shard has {shard.suffix_summary}: "
             f"{_suggest_field(shard, lacking[0], source.suffix.decode())}"
         )
-    return [_read_member_text(shard, files[sample], key) for sample in shard.images]
+    return [_read_member(shard, files[sample], key) for sample in shard.images]
 
 
 def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
@@ -179,66 +194,86 @@ def _format_member_path(shard: Shard, name: bytes) -> str:
     return format_path(shard.name + b"/" + name)
 
 
-def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
+def _find_class_folder(shard: Shard, name: bytes, key: str) -> bytes:
     folder, _, _ = name.rpartition(b"/")
     if not folder or b"/" in folder:
         raise ConfigError(
             f"{key}: {_format_member_path(shard, name)} is not directly in a folder named after its class, as the "
             "first images are; pack it that way, or write from: with the suffix of the label files next to the images"
         )
-    return _decode_text(folder, shard, name, key)
+    return folder
 
 
-def _read_member_text(shard: Shard, member: TarMember, key: str) -> str:
+def _read_member(shard: Shard, member: TarMember, key: str) -> bytes:
     if member.size > _MOST_BYTES:
         place = _format_member_path(shard, member.name)
         raise ConfigError(f"{key}: {place} has {member.size:,} bytes, but a label has at most {_MOST_BYTES:,}")
-    return _decode_text(shard.tar.read_member(member), shard, member.name, key)
+    return shard.tar.read_member(member)
 
 
-def _decode_text(data: bytes, shard: Shard, name: bytes, key: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is not UTF-8 text; save it as UTF-8") from error
-
-
-def _decode_json_records(
-    shard: Shard, texts: Sequence[FieldValue], source: TarLabelSource, key: str
-) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
-    for text, image in zip(texts, shard.images.values(), strict=True):
+def _decode_label_texts(shard: Shard, data: Sequence[bytes], source: TarLabelSource, key: str) -> list[FieldValue]:
+    """Returns the texts of the files beside the images, or the folders of these. Raises ConfigError."""
+    texts: list[FieldValue] = []
+    for each, sample in zip(data, shard.images, strict=True):
         try:
-            records.append(_record_decoder.decode(str(text)))
+            texts.append(decode_text(each))
+        except UnicodeDecodeError as error:
+            raise _build_encoding_error(shard, sample, source, key) from error
+    return texts
+
+
+def _build_encoding_error(shard: Shard, sample: bytes, source: TarLabelSource, key: str) -> ConfigError:
+    member = shard.other_files[source.suffix][sample] if source.suffix else shard.images[sample]
+    return ConfigError(f"{key}: {_format_member_path(shard, member.name)} is not UTF-8 text; save it as UTF-8")
+
+
+def _decode_json_records(shard: Shard, data: Sequence[bytes], source: TarLabelSource, key: str) -> list[Record]:
+    records: list[Record] = []
+    for each, sample in zip(data, shard.images, strict=True):
+        try:
+            records.append(decode_json_record(each))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if not _is_text(each):
+                raise _build_encoding_error(shard, sample, source, key) from error
             raise ConfigError(
-                f"{key}: {_format_member_path(shard, image.name)}: {source.display_name} is not a JSON object: {error}"
+                f"{key}: {_format_member_path(shard, shard.images[sample].name)}: {source.display_name} is not a JSON "
+                f"object: {error}"
             ) from error
     return records
 
 
-def _extract_json_fields(
-    shard: Shard, records: Sequence[dict[str, Any]], source: TarLabelSource, key: str
-) -> list[FieldValue]:
+def _is_text(data: bytes) -> bool:
+    try:
+        decode_text(data)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _extract_json_fields(shard: Shard, records: Sequence[Record], source: TarLabelSource, key: str) -> list[FieldValue]:
     """Returns the field of each record, as the text that it would be in a table."""
     found: list[FieldValue] = []
     for record, image in zip(records, shard.images.values(), strict=True):
-        if source.is_optional and not isinstance(record.get(source.field), str):
-            found.append("")
-            continue
         if source.field not in record:
+            if source.is_optional:
+                found.append("")
+                continue
             there = ", ".join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or "nothing"
             raise ConfigError(
                 f"{key}: {_format_member_path(shard, image.name)}: there is no {source.display_name}; it has {there}"
                 f"{suggest_name(source.field, record)}"
             )
-        value = record[source.field]
+        what = f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}"
+        try:
+            value = decode_json_field(record[source.field])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"{what} cannot be read: {error}; correct it") from error
         if source.is_nested:
             found.append(msgspec.json.encode(value).decode())
-            continue
-        found.append(
-            _convert_json_value(value, f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}")
-        )
+        elif source.is_optional and not isinstance(value, str):
+            found.append("")
+        else:
+            found.append(_convert_json_value(value, what))
     return found
 
 
