@@ -276,10 +276,13 @@ def _build_label_of_type(
             fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
             return labelling.build_category_label(name, texts, codes, fixed, format_location, key)
         case "int" | "float" as kind:
-            numbers = np.array([_parse_folder_number(text, key) for text in texts], dtype=np.float64)[codes]
-            return labelling.build_number_label(
-                name, "int" if kind == "int" else "float", numbers, format_location, key
+            numbers = [_parse_folder_number(text, key) for text in texts]
+            # float64 does not hold every whole number beyond 2^53.
+            is_whole = kind == "int" and all(
+                isinstance(each, int) and abs(each) < labelling.INT64_END for each in numbers
             )
+            values = np.array(numbers, np.int64 if is_whole else np.float64)[codes]
+            return labelling.build_number_label(name, "int" if kind == "int" else "float", values, format_location, key)
         case "string":
             return labelling.build_string_label(
                 name, [texts[code].encode() for code in codes.tolist()], format_location, key
@@ -311,10 +314,13 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
     return name, label
 
 
-def _parse_folder_number(text: str, key: str) -> float:
+def _parse_folder_number(text: str, key: str) -> int | float:
     try:
-        return float(text.replace("_", "?"))  # float() alone would accept 1_000
+        number = labelling.parse_number(text)
     except ValueError as error:
         raise ConfigError(
             f"{key}: sub-folder {text!r} is not a number; use type category, or rename the folder"
         ) from error
+    if text.strip().lstrip("+-").isdecimal():
+        return int(text)
+    return int(number) if number.is_integer() and abs(number) < labelling.EXACT_BELOW else number

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
+from streamd.dataset.labels.encode import parse_number
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
 from streamd.errors import ConfigError
@@ -113,7 +114,11 @@ def _parse_list(form: CellForm, given: object) -> tuple[list[float], float, str 
     """Returns the numbers of a list, and the number or the name behind them. Raises ValueError or TypeError."""
     if not isinstance(given, list) or len(given) < form.least:
         raise TypeError
-    return [float(number) for number in given[: form.least]], *_parse_extra(form, given[form.least :])
+    return [_convert_element(each) for each in given[: form.least]], *_parse_extra(form, given[form.least :])
+
+
+def _convert_element(given: Element) -> float:
+    return parse_number(given) if isinstance(given, str) else float(given)
 
 
 def _parse_extra(form: CellForm, rest: Sequence[Element]) -> tuple[float, str | None]:
@@ -121,9 +126,9 @@ def _parse_extra(form: CellForm, rest: Sequence[Element]) -> tuple[float, str | 
     if not rest:
         return _get_default_extra(form), None
     (only,) = rest
-    if not isinstance(only, str):
-        return float(only), None
-    return (0.0, only) if form.takes_names else (float(only), None)
+    if isinstance(only, str) and form.takes_names:
+        return 0.0, only
+    return _convert_element(only), None
 
 
 def _get_default_extra(form: CellForm) -> float:

@@ -7,6 +7,7 @@ decoded. Points that are not visible become NaN, so that the others keep their p
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -36,6 +37,7 @@ _log: Final = logging.getLogger("streamd.sources")
 DEFAULT_BOX_LABELS: Final = {"boxes": LabelSource("boxes", boxes=BoxRule(100))}  # of sources with boxes of their own
 BOX_WIDTH: Final = 5  # left, top, right, bottom, class
 POINT_WIDTH: Final = 2
+_CLASS_NUMBER: Final = re.compile(r"[0-9]{1,9}")  # as a text; isdecimal() would take digits of other scripts
 _FAR_OUT: Final = 2.0  # a fraction beyond it is meant as a number of pixels
 
 
@@ -137,8 +139,8 @@ def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None
     known = {} if classes is None else build_class_numbers(classes)
     for place in named:
         name = str((lists.names or ())[place])
-        code = known.get(name, int(name) if classes is None and name.isdecimal() else -1)
-        if code < 0:
+        code = known.get(name, int(name) if classes is None and _CLASS_NUMBER.fullmatch(name) else -1)
+        if not 0 <= code <= MAX_BOX_CLASS:
             raise _build_unknown_class_error(repr(name), classes, column, int(lists.owners[place]), name)
         codes[place] = code
     is_number = np.ones(codes.size, np.bool_)

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.dataset.labels.encode import (
+    EXACT_BELOW,
+    INT64_END,
     LIST_TEXT,
     MISSING_WORDS,
     is_list_text,
@@ -34,8 +36,6 @@ Texts: TypeAlias = Any  # an Array of large strings
 DecimalMark = Literal[".", ",", "either"]
 WideNumbers = Int64s | npt.NDArray[np.float64]
 
-EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
-INT64_END: Final = 1 << 63
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 _DECIMAL_COMMA: Final = r"^([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)$"
 _THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"

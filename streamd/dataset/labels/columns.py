@@ -27,8 +27,6 @@ import pyarrow.parquet as pq
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import (
-    EXACT_BELOW,
-    INT64_END,
     Cells,
     Column,
     DecimalMark,
@@ -37,7 +35,7 @@ from streamd.dataset.labels.cells import (
     encode_distinct_texts,
     replace_decimal_commas,
 )
-from streamd.dataset.labels.encode import NUMBER, is_number_text
+from streamd.dataset.labels.encode import EXACT_BELOW, INT64_END, NUMBER, is_number_text
 from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
 from streamd.dataset.labels.text_encoding import UTF8, build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s

@@ -51,6 +51,8 @@ MISSING_WORDS: Final = frozenset(
         *("#value!", "#ref!", "#name?", "#num!", "#div/0!", "#null!"),
     ]
 )
+EXACT_BELOW: Final = 1 << 53  # from here on float64 cannot represent every whole number
+INT64_END: Final = 1 << 63
 # "007" is a code, not the number 7; "3.0" is how some tables write 3. No more digits than int() takes.
 _WHOLE_NUMBER: Final = re.compile(r"(0|-?[1-9][0-9]{0,999})(\.0*)?")
 _INT64_DIGITS: Final = 18  # which int64 always holds

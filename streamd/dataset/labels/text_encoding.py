@@ -71,6 +71,11 @@ def decode_text(data: bytes) -> str:
     return data.decode(_find_marked_encoding(data) or UTF8)
 
 
+def split_lines(text: str) -> list[str]:
+    """Returns the lines of a text, whichever system wrote their ends: CR LF, LF, or CR alone."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
     """Decodes JSON that may have a byte order mark, and NaN and Infinity, which are read as null.
 

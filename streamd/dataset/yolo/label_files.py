@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, translate_read_errors
 from streamd.errors import ConfigError
@@ -27,6 +29,9 @@ Floats = npt.NDArray[np.float64]
 
 _IMAGES, _LABELS = b"images", b"labels"
 _BOX_FIELDS: Final = 5  # class, centre, width and height
+_PLAIN: Final = re.compile(
+    r"[!-^`-~]+"
+)  # ASCII but the underscore: float() would take 1_000, and digits of other scripts
 _SHOWN_CHARS: Final = 80  # of a line in a message
 
 
@@ -84,9 +89,13 @@ class LabelReader:
                 "labels of one picture; remove or correct it"
             )
         with translate_read_errors(path, self._key):
-            lines = Path(os.fsdecode(path)).read_bytes().split(b"\n")
+            data = Path(os.fsdecode(path)).read_bytes()
+        try:
+            text = decode_text(data)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._key}: {format_path(path)} is not UTF-8 text; save it as UTF-8") from error
         before = len(self._classes)
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(split_lines(text), 1):
             if fields := line.split():
                 self._add_line(fields, path, number)
         return len(self._classes) - before
@@ -98,7 +107,9 @@ class LabelReader:
             self._folders[folder] = self._root.resolve_name(folder)
         return posixpath.join(self._folders[folder], base)
 
-    def _add_line(self, fields: Sequence[bytes], path: bytes, line: int) -> None:
+    def _add_line(self, fields: Sequence[str], path: bytes, line: int) -> None:
+        if not all(map(_PLAIN.fullmatch, fields)):
+            raise self._build_line_error(fields, path, line, "which are not all numbers")
         try:
             code, *numbers = map(float, fields)
         except ValueError as error:
@@ -124,8 +135,8 @@ class LabelReader:
         left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
         return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 
-    def _build_line_error(self, fields: Sequence[bytes], path: bytes, line: int, why: str) -> ConfigError:
-        text = b" ".join(fields).decode(errors="backslashreplace")[:_SHOWN_CHARS]
+    def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
+        text = " ".join(fields)[:_SHOWN_CHARS]
         return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
 
 

@@ -18,6 +18,7 @@ from streamd.dataset.files import lookup
 from streamd.dataset.files.folder import FolderWalk, log_left_out_names
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, ConfinedRoot, format_path, translate_read_errors
@@ -113,7 +114,7 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
 def _list_named_pictures(path: Path, base: Path, root: Path, key: str, progress: Callable[[int], None]) -> _Listed:
     with translate_read_errors(path, key):
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            lines = split_lines(decode_text(path.read_bytes()))
         except UnicodeDecodeError as error:
             raise ConfigError(f"{key}: {format_path(path)} is not UTF-8 text; save the list as UTF-8") from error
     numbers = [number for number, line in enumerate(lines) if line.strip()]

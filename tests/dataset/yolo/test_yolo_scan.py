@@ -97,5 +97,5 @@ def test_mistakes_name_the_part_or_the_picture(tmp_path: Path) -> None:
     assert "1 of 2 files named in a.txt is not in" in refusal(path)
     (tmp_path / "a.txt").write_text("../../etc/passwd\n")
     assert "which is not in" in refusal(path)
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "a.txt").write_bytes(b"\xff.jpg")
     assert "'a.txt' is not UTF-8 text; save the list as UTF-8" in refusal(path)
