@@ -23,11 +23,10 @@ from streamd.client.other_systems import check_local_system
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
-from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest, endpoint_in_folder
-from streamd.limits import CONNECT_TIMEOUT_S, DRAIN_S
+from streamd.ipc.local_daemon import LOCAL_STOP_S, READY_LINE, LifeLock, LocalDaemonRequest, endpoint_in_folder
+from streamd.limits import CONNECT_TIMEOUT_S
 
 _SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that other users cannot enter
-_DAEMON_STOP_TIMEOUT_S: Final = DRAIN_S + 5.0
 _STDERR: Final = 2
 _KEPT_LINES: Final = 5  # last lines of the daemon's stderr, which the error about its end repeats
 _READ_BYTES: Final = 4096  # bytes read at a time, and kept of each line
@@ -128,22 +127,28 @@ def _make_socket_folder() -> str:
 
 
 class _LocalDaemon:
-    """The daemon's process, its folder, and a thread that copies its stderr until the process has ended.
+    """The daemon's process, its folder, and a thread that reads its output until the process has ended.
 
     The thread sees the end of the process at once, through a pidfd, and removes the folder: after a kill, the daemon
-    cannot do it.
+    cannot do it. It waits for no end of a pipe, which forked children of either process may keep open.
     """
 
     def __init__(self, request: LocalDaemonRequest) -> None:
-        line = request.encode_line()
-        command = [sys.executable, "-P", "-m", "streamd.daemon.embedded"]
+        self._request = request
+        self._life = LifeLock(request.encode())
+        command = [sys.executable, "-P", "-m", "streamd.daemon.embedded", str(self._life.descriptor)]
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
-        # The daemon has its own session, so Ctrl-C reaches only the script. The daemon ends when its stdin is closed.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment,
-        )  # fmt: skip
-        self._request, self._line = request, line
+        try:
+            # The daemon has its own session, so Ctrl-C reaches only the script.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True, pass_fds=[self._life.descriptor], env=environment,
+            )  # fmt: skip
+        except BaseException:
+            self._life.release()
+            raise
+        self._answer = b""
+        self._has_answered = threading.Event()  # it is ready, or has ended
         self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last one may still be incomplete
         # Guards `_client` and `_end_error`: the client is told of the end once, whichever of them is set first.
         self._lock = threading.Lock()
@@ -161,21 +166,13 @@ class _LocalDaemon:
 
         Raises ConfigError if the daemon refuses its configuration, StreamdError if it ends for another reason.
         """
-        given, answers = self._process.stdin, self._process.stdout
-        assert given is not None and answers is not None  # noqa: S101, PT018 - both are pipes
-        try:
-            given.write(self._line)
-            given.flush()
-            said = answers.readline()
-            if said == READY_LINE:
-                return
-            said += answers.read()
-        except BrokenPipeError:
-            said = answers.read()
+        self._has_answered.wait()
+        if self._answer == READY_LINE:
+            return
         status = self._process.wait()
         kind = ConfigError if status == ConfigError.exit_status else StreamdError
         raise kind(
-            said.decode(errors="replace").strip()
+            self._answer.decode(errors="replace").strip()
             or f"the private daemon ended {_describe_exit(status)}{self._format_last_lines()}"
         )
 
@@ -187,12 +184,10 @@ class _LocalDaemon:
                 client.fail_after_daemon_exit(self._end_error)
 
     def stop(self) -> None:
-        """Closes the daemon's stdin, which ends it; kills it if it has not ended after `_DAEMON_STOP_TIMEOUT_S`."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        """Ends the daemon; kills it if it has not ended after `LOCAL_STOP_S`."""
+        self._life.release()
         try:
-            self._process.wait(_DAEMON_STOP_TIMEOUT_S)
+            self._process.wait(LOCAL_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -203,33 +198,40 @@ class _LocalDaemon:
     # --- the thread
 
     def _watch_process(self) -> None:
-        words = self._process.stderr
-        assert words is not None  # noqa: S101 - a pipe
-        death = os.pidfd_open(self._process.pid)
-        poller = select.poll()
-        poller.register(words, select.POLLIN)
-        poller.register(death, select.POLLIN)
+        pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
+        death, poller = os.pidfd_open(self._process.pid), select.poll()
+        for descriptor in (death, *(pipe.fileno() for pipe in pipes)):
+            poller.register(descriptor, select.POLLIN)
         try:
             while death not in (ready := [descriptor for descriptor, _ in poller.poll()]):
-                if not self._forward_stderr(words.fileno()):
-                    poller.unregister(ready[0])  # every writer has closed the pipe
-            # The daemon has ended, but workers that are still ending keep the pipe open: read what is there, and do not
-            # wait for its end.
-            os.set_blocking(words.fileno(), False)
-            while self._forward_stderr(words.fileno()):
-                pass
+                for each in ready:
+                    if not self._read_output(each):
+                        poller.unregister(each)  # every writer has closed the pipe
+            # The daemon has ended, but workers that are still ending keep the pipes open: read what is there, and do
+            # not wait for their end.
+            for pipe in pipes:
+                os.set_blocking(pipe.fileno(), False)
+                while self._read_output(pipe.fileno()):
+                    pass
         finally:
             os.close(death)
-            words.close()
+            for pipe in pipes:
+                pipe.close()
         shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
         self._report_daemon_exit(self._process.wait())
+        self._has_answered.set()
 
-    def _forward_stderr(self, stderr: int) -> bool:
-        """Copies what is in the pipe to this process's stderr; returns False at its end, or when it is empty."""
+    def _read_output(self, descriptor: int) -> bool:
+        """Keeps the daemon's answer, or copies its stderr to ours; False at the end of a pipe, or if it is empty."""
         try:
-            data = os.read(stderr, _READ_BYTES)
+            data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
             return False
+        if self._process.stdout is not None and descriptor == self._process.stdout.fileno():
+            self._answer += data
+            if self._answer == READY_LINE:
+                self._has_answered.set()
+            return bool(data)
         first, *others = data.split(b"\n")
         self._last_lines[-1] = (self._last_lines[-1] + first)[-_READ_BYTES:]
         self._last_lines.extend(others)

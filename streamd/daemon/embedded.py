@@ -1,33 +1,36 @@
-"""The daemon behind `streamd.local`, which ends with the process that started it: `python -m streamd.daemon.embedded`.
+"""The daemon behind `streamd.local`, which ends with its owner: `python -m streamd.daemon.embedded LIFE`.
 
-Standard input brings one line, what to serve; the end of the input stops the daemon. Standard output carries one line
-back: that it serves, or why it does not.
+LIFE is the descriptor of its owner's LifeLock, a file with what to serve. The release of the lock stops the daemon.
+Standard output carries one line back: that it serves, or why it does not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
-from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
+from streamd.ipc.local_daemon import LOCAL_STOP_S, READY_LINE, LocalDaemonRequest, wait_for_release
 from streamd.ipc.standard_files import fill_closed_standard_descriptors
 
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
 
 _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
+_STDOUT, _STDERR = 1, 2
 
 
-async def _serve_until_stdin_closes(
-    config_source: ConfigInput, request: LocalDaemonRequest, on_ready: Callable[[], None]
-) -> None:
+async def _serve(config_source: ConfigInput, request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - a missing library is reported in our words
     from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
 
@@ -35,12 +38,7 @@ async def _serve_until_stdin_closes(
     daemon = Daemon(
         config_source, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
     )
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), daemon.request_stop)  # nothing more is written there, so readable means ended
-    try:
-        await daemon.run()
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
+    await daemon.run()
 
 
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
@@ -87,6 +85,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         nonlocal error_output
         sys.stdout.buffer.write(READY_LINE)
         sys.stdout.flush()
+        os.dup2(_STDERR, _STDOUT)  # nobody reads more answers, and what a library prints would fill the pipe
         error_output = sys.stderr
 
     try:
@@ -94,7 +93,7 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
-        asyncio.run(_serve_until_stdin_closes(choose_config_source(request), request, write_ready_line))
+        asyncio.run(_serve(choose_config_source(request), request, write_ready_line))
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:
@@ -105,11 +104,27 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
     return failure.exit_status
 
 
+def _end_with_owner(life: int, folder: str) -> None:
+    """Waits, in a thread, for the end of the owner, then stops this process; ends it if it is stuck."""
+    wait_for_release(life)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LOCAL_STOP_S)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+def _exit_on_sigterm(*_: object) -> NoReturn:
+    raise SystemExit(1)
+
+
 def main() -> None:
     """Runs the process: reads the request, serves it, and removes its folder."""
     fill_closed_standard_descriptors()
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the loop waits for the end of the input
-        request = _request_decoder.decode(lines.readline())
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # until the daemon's loop handles it
+    life = int(sys.argv[1])
+    os.set_inheritable(life, False)
+    request = _request_decoder.decode(Path(f"/proc/self/fd/{life}").read_bytes())
+    threading.Thread(target=_end_with_owner, args=(life, request.folder), name="owner", daemon=True).start()
     try:
         status = _run_daemon(request)
     finally:

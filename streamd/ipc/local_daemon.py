@@ -1,4 +1,4 @@
-"""The request of `streamd.local` to the daemon that it starts, and the answer: one line each way."""
+"""The request of `streamd.local` to the daemon that it starts, and the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 
 from streamd.errors import ConfigError
+from streamd.limits import DRAIN_S
 
+LOCAL_STOP_S: Final = DRAIN_S + 5.0  # from the end of its owner to the end of the daemon, however stuck it is
 READY_LINE: Final = b"ready\n"  # the answer when the daemon serves; any other is the reason why it does not
 
 
@@ -27,10 +29,10 @@ class LocalDaemonRequest(msgspec.Struct):
     def endpoint(self) -> str:
         return endpoint_in_folder(self.folder)
 
-    def encode_line(self) -> bytes:
-        """Returns the request as one line of JSON. Raises ConfigError for values that no configuration can hold."""
+    def encode(self) -> bytes:
+        """Returns the request as JSON. Raises ConfigError for values that no configuration can hold."""
         try:
-            return msgspec.json.encode(self, enc_hook=_to_json_value) + b"\n"
+            return msgspec.json.encode(self, enc_hook=_to_json_value)
         except (TypeError, UnicodeEncodeError) as error:
             raise ConfigError(f"configuration: it cannot be handed to a daemon: {error}") from error
 
@@ -46,6 +48,35 @@ def _to_json_value(value: object) -> object:
     raise TypeError(
         f"{value!r} is of type {type(value).__name__}; use only Python's own numbers, strings, lists and dicts"
     )
+
+
+class LifeLock:
+    """A lock on a file in memory, which this process holds until it releases it, ends, or executes another program.
+
+    It is a POSIX lock, which belongs to the process: no thread, forked child or copy of its descriptor has a part in
+    it. The end of a pipe would not tell: every forked child holds a pipe open. `content` is what the file holds, for a
+    daemon that inherits `descriptor`.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        import fcntl  # noqa: PLC0415 - other systems, which run no daemon, do not have it
+
+        self.descriptor = os.memfd_create("streamd.life", os.MFD_CLOEXEC)
+        os.write(self.descriptor, content)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        """Releases the lock. May be called again."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def wait_for_release(descriptor: int) -> None:
+    """Waits until the process that made a LifeLock holds it no more. `descriptor` is an inherited one."""
+    import fcntl  # noqa: PLC0415 - as above
+
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
 
 
 def endpoint_in_folder(folder: str) -> str:

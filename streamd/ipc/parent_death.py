@@ -1,6 +1,7 @@
 """Ends a helper process with the process that started it, and makes it the kernel's first choice when memory is full.
 
-The helper ends even if it is stuck while its parent is killed.
+The helper ends even if it is stuck while its parent is killed. The kernel takes the end of the thread that started it
+for the end of its parent, so helpers are started by threads that last.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -33,3 +35,13 @@ def raise_oom_score() -> None:
     """
     score = int(_OOM_SCORE.read_text())
     _OOM_SCORE.write_text(str(min(score + HELPER_OOM_SCORE, _MOST_OOM_SCORE)))
+
+
+def main() -> None:
+    """Executes the command in the arguments, which the kernel kills when the process that started this one ends."""
+    die_with_parent(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - the arguments are a program's own
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,13 +21,31 @@ import streamd
 from streamd.client import Stream
 from streamd.client.local import LocalClient
 from streamd.errors import ConfigError, ConnectError
+from streamd.ipc.local_daemon import LOCAL_STOP_S
 
 SCRIPT = """
-import json, sys
+import json, os, signal, subprocess, sys, threading
 import streamd
-client = streamd.local(json.loads(sys.argv[1]))
-print(client.pid, client.endpoint, flush=True)
+clients = []
+making = threading.Thread(target=lambda: clients.append(streamd.local(json.loads(sys.argv[1]))))
+making.start()
+making.join()  # the end of the thread that made it ends no daemon
+print(clients[0].pid, clients[0].endpoint, flush=True)
+child = "import signal; signal.pause()"
+match sys.argv[2]:
+    case "fork": pid = os.fork()
+    case "spawn": pid = subprocess.Popen([sys.executable, "-c", child], close_fds=False).pid
+if not pid:
+    exec(child)
+print(pid, list(clients[0].streams()), flush=True)
 sys.stdin.readline()
+match sys.argv[3]:
+    case "os._exit": os._exit(0)
+    case "exec": os.execv(sys.executable, [sys.executable, "-c", child])
+    case "close":
+        clients[0].close()
+        print("closed", flush=True)
+        exec(child)
 """
 
 
@@ -212,23 +231,36 @@ def test_a_client_that_is_garbage_collected_ends_its_daemon(config: dict[str, ob
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
-def test_the_daemon_ends_however_its_process_ends(config: dict[str, object], number: signal.Signals | None) -> None:
-    command = [sys.executable, "-c", SCRIPT, json.dumps(config)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+@pytest.mark.parametrize("child", ["fork", "spawn"])
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGINT", "exit", "os._exit", "exec", "close"])
+def test_the_daemon_ends_however_its_process_ends_while_a_child_of_that_lives(
+    config: dict[str, object], child: str, ending: str
+) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(config), child, ending]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         pid, endpoint = process.stdout.readline().split()
+        living, served = process.stdout.readline().split(maxsplit=1)
         folder = Path(endpoint.removeprefix("ipc://")).parent
-        if number is None:
-            process.stdin.close()
-        else:
-            process.send_signal(number)
-        process.wait()
-        wait_until(lambda: not is_running(int(pid)), "the daemon has ended")
-        wait_until(lambda: not folder.exists(), "its folder is gone")
+        try:
+            assert served == "['train']\n"
+            began_s = time.monotonic()
+            if ending.startswith("SIG"):
+                process.send_signal(signal.Signals[ending])
+            else:
+                process.stdin.close()
+            wait_until(lambda: not is_running(int(pid)), "the daemon has ended")
+            # At once: it was not killed after waiting for the end of a pipe.
+            assert time.monotonic() - began_s < LOCAL_STOP_S / 2
+            wait_until(lambda: not folder.exists(), "its folder is gone")
+            assert is_running(int(living))
+            if ending == "close":
+                assert process.stdout.readline() == "closed\n"
+        finally:
+            os.kill(int(living), signal.SIGKILL)
+            process.kill()
 
 
 @pytest.mark.long

@@ -1,43 +1,62 @@
-"""The daemon of `streamd.local`: one line in, one line out, and it ends with its input."""
+"""The daemon of `streamd.local`: a request in, one line out, and it ends with the lock of its owner."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 from support.daemon_process import LIMIT_S, stream_config, write_images
 
 from streamd.daemon.embedded import choose_config_source
 from streamd.errors import ConfigError
-from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
+from streamd.ipc.local_daemon import READY_LINE, LifeLock, LocalDaemonRequest
 
 COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
 
+@contextmanager
+def request(config: str | dict[str, object], folder: Path) -> Iterator[LifeLock]:
+    """A request to serve `config` in `folder`, which is made."""
+    folder.mkdir()
+    lock = LifeLock(LocalDaemonRequest(config, str(folder)).encode())
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
 @pytest.mark.long
-def test_it_reports_ready_and_ends_when_its_input_closes(tmp_path: Path) -> None:
+def test_it_reports_ready_and_ends_when_its_owners_lock_is_released(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
-    (tmp_path / "own").mkdir()
-    errand = LocalDaemonRequest({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(errand) + b"\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == READY_LINE
-        process.stdin.close()
-        assert process.wait(LIMIT_S) == 0
+    config: dict[str, object] = {"workers": 1, "streams": {"train": stream_config(folder)}}
+    with request(config, tmp_path / "own") as lock:
+        held = lock.descriptor
+        with subprocess.Popen([*COMMAND, str(held)], pass_fds=[held], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == READY_LINE
+            assert process.stdout.read() == b""  # nothing that a library prints later can fill the pipe
+            lock.release()
+            assert process.wait(LIMIT_S) == 0
     assert not (tmp_path / "own").exists()
+
+
+def run_request(
+    config: str | dict[str, object], folder: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    with request(config, folder) as lock:
+        command = [*COMMAND, str(lock.descriptor)]
+        return subprocess.run(
+            command, pass_fds=[lock.descriptor], stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env=env
+        )
 
 
 @pytest.mark.long
 def test_an_error_is_written_to_standard_output_with_its_exit_status(tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    line = msgspec.json.encode(LocalDaemonRequest(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
-    said = subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S)
+    said = run_request(str(tmp_path / "none.yaml"), tmp_path / "own")
     assert said.returncode == 2
     assert b"none.yaml: there is no such file" in said.stdout
     assert not (tmp_path / "own").exists()
@@ -47,13 +66,11 @@ def run_without(
     libraries: tuple[str, ...], config: dict[str, object], tmp_path: Path
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs the daemon's side on a configuration, where these libraries cannot be imported."""
-    for folder in ("hidden", "own"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "hidden").mkdir()
     for library in libraries:
         (tmp_path / "hidden" / f"{library}.py").write_text(f"raise ModuleNotFoundError('no', name='{library}')")
-    line = msgspec.json.encode(LocalDaemonRequest(config, str(tmp_path / "own"))) + b"\n"
     path = {"PYTHONPATH": f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"}
-    return subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env=path)
+    return run_request(config, tmp_path / "own", path)
 
 
 def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> None:

@@ -24,6 +24,12 @@ helper.wait()
 """
 
 
+TIED_STARTER = """
+import os, subprocess, sys
+subprocess.run([sys.executable, "-m", "streamd.ipc.parent_death", str(os.getpid()), *sys.argv[1:]])
+"""
+
+
 def runs(pid: int) -> bool:
     try:
         return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
@@ -45,7 +51,29 @@ def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("module", ["streamd.cli.check.reader_process", "streamd.cli.probe.trainer_process"])
-def test_helper_processes_of_commands_die_with_their_parent(module: str) -> None:
-    source = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text()
+@pytest.mark.parametrize(
+    "module",
+    [
+        "cli.check.reader_process",
+        "cli.probe.trainer_process",
+        "daemon.streams.digest_process",
+        "daemon.streams.listing_process",
+        "gate.__main__",
+        "worker.main",
+        "worker.thumbnail_process",
+    ],
+)
+def test_helper_processes_die_with_their_parent(module: str) -> None:
+    source = Path(__file__).parents[2].joinpath("streamd", *module.split(".")).with_suffix(".py").read_text()
     assert "die_with_parent(os.getppid())" in source.partition("def main()")[2]
+
+
+def test_a_command_that_is_executed_by_the_module_dies_with_the_named_process() -> None:
+    endless = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", TIED_STARTER, sys.executable, "-c", endless]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        helper = int(starter.stdout.readline())
+        assert runs(helper)
+        starter.kill()
+    wait_until(lambda: not runs(helper), "the command ends")

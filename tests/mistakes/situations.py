@@ -155,6 +155,7 @@ async def _list_here(config: ConfigInput, state: Path, *, list_again: bool = Fal
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
         patch.setattr("sys.argv", ["listing", str(state), str(log.current_level()), "all" if list_again else "new"])
         patch.setattr("sys.stdin", asked)
+        patch.setattr(listing_process, "die_with_parent", lambda _parent: None)  # it would be that of the tests
         try:
             listing_process.main()
         except SystemExit as ended:

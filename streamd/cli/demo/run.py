@@ -137,7 +137,7 @@ class _DemoDaemon:
             reader.join()
 
     def _start_process(self) -> None:
-        command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self._config)]
+        command = [*_build_tied_command("streamd.cli.main"), "serve", "--config", str(self._config)]
         self._console.print(f"   $ streamd serve --config {self._config.name}")
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self._environment)
         assert self._process.stderr is not None  # noqa: S101 - a pipe was asked for
@@ -190,7 +190,7 @@ def _run_trainer(
     options = ["--stream", "train", "--validation", "validation", "--epochs", str(epochs), "--seed", str(_SEED)]
     where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
-    command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
+    command = [*_build_tied_command("streamd.cli.train.command"), *options, *where]
     with _run_process(command) as trainer:
         daemon.kill_during_training(trainer)
     if trainer.returncode:
@@ -201,6 +201,11 @@ def _run_trainer(
     for receipt in json.loads(account.read_text()):
         receipts.setdefault(receipt["stream"], []).append(receipt)
     return receipts
+
+
+def _build_tied_command(module: str) -> list[str]:
+    """Returns a command that runs a module, and that the kernel ends with the demo."""
+    return [sys.executable, "-m", "streamd.ipc.parent_death", str(os.getpid()), sys.executable, "-m", module]
 
 
 @contextlib.contextmanager
@@ -254,7 +259,7 @@ def _run_judge_process(endpoint: str, output: Path) -> list[str]:
     Returns the lines that the process printed.
     """
     files = [str(output / name) for name in ("model.keras", "predictions.png")]
-    command = [sys.executable, "-m", "streamd.cli.demo.judge", endpoint, *files]
+    command = [*_build_tied_command("streamd.cli.demo.judge"), endpoint, *files]
     with _run_process(command, stdout=subprocess.PIPE, process_group=0) as judge:
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()

@@ -29,7 +29,7 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
 from streamd.errors import ConfigError, StreamdError
-from streamd.ipc.parent_death import raise_oom_score
+from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
@@ -107,6 +107,7 @@ def _list_samples_under_locks(config: Config, state: Path, *, list_again: bool) 
 
 def main() -> None:
     """Lists the samples; on failure writes what is wrong with the data to standard output, and exits with a status."""
+    die_with_parent(os.getppid())  # it holds locks, and may list for hours
     raise_oom_score()
     state, level = Path(sys.argv[1]), int(sys.argv[2])
     log.configure_logging(level=level, as_json="json" in sys.argv[4:])
