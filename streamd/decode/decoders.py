@@ -16,6 +16,7 @@ import numpy.typing as npt
 from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
+from streamd.decode.jpeg import list_possible_geometries
 from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
 from streamd.decode.resize import BadImageError, Row
 from streamd.decode.sniff import detect_format
@@ -28,6 +29,7 @@ __all__ = [
     "decode_into_rows",
     "decode_sample",
     "list_picture_draws",
+    "list_possible_geometries",
 ]
 
 

@@ -6,7 +6,7 @@ import os
 import warnings
 from io import TextIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +15,44 @@ from streamd.core import spec_file
 from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.errors import ConfigError, MissingExtraError, suggest_name
 
+if TYPE_CHECKING:
+    from streamd.decode.geometry import Geometry
+
 File = str | os.PathLike[str] | bytes | BinaryIO
+Leader = File | tuple[int, int]  # a file, or the upright (height, width) of its picture
 
 
-def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str | None = None) -> npt.NDArray[Any]:
+def load_image(
+    file: File,
+    spec: StreamSpec | str | os.PathLike[str],
+    image: str | None = None,
+    *,
+    leader: Leader | None = None,
+) -> npt.NDArray[Any]:
     """Decodes an image file exactly as a daemon does for `spec`. Returns uint8 (height, width, channels).
 
     In mode raw the numbers are uint8, uint16 or float32; in mode index class numbers are (height, width).
 
     file: a path, the bytes of a file, or a file opened with 'rb'.
     spec: `stream.spec`, or the path of the `.streamd.json` that streamd-train writes beside a model.
-    image: which of several images of a sample this is; default: the first. One that is `like` another shows the middle.
+    image: which of several images of a sample this is; default: the first.
+    leader: for an image that is `like` another one, the file of that image, or its (height, width) once it is turned
+        upright; for a frame of a clip, the first frame. The part that is shown depends on it where `resize` crops or
+        pads. Without it, the leader is taken to be as large as this file, which a warning says.
 
     `resize: random_crop` shows the middle, as `resize: crop` does. An image with views loses their axis here: the
     middle comes back in their place. The file of a clip is one of its frames: stack several with `np.stack`. A
     transform is not applied. If the stream has one, or its daemon has other versions of the decoders, the pixels differ
     from the stream's, and a warning says so. Models take batches: `image[None]`.
 
-    Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, and
-    for an invalid `spec`; MissingExtraError without the extra `serve`, which brings the decoders.
+    Raises ConfigError for a file that cannot be read or is no sound image, for a stream that is served from arrays, for
+    an invalid `spec`, and where only the leader's file, and not its size, says which part is shown; MissingExtraError
+    without the extra `serve`, which brings the decoders.
     """
     known = _load_spec(spec)
     try:
         from streamd.decode import pixel_id  # noqa: PLC0415 - an extra, and heavy
-        from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
+        from streamd.decode.decoders import list_possible_geometries  # noqa: PLC0415 - an extra, and heavy
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
     wanted = _find_image(known, image)
@@ -46,12 +60,50 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str], image: str
         raise ConfigError(_explain_unknown_array_origin(known))
     if known.pixel_id != pixel_id.compute_sample_pixel_id(known.images):
         warnings.warn(_explain_pixel_mismatch(known), stacklevel=2)
-    row = np.empty(wanted.picture_shape, dtype=wanted.dtype)
-    try:
-        decode_image(_read_file_bytes(file), row, wanted)
-    except BadImageError as error:
-        raise ConfigError(f"{_describe_file(file)}: {error}") from error
+    follows = wanted.like or (image or next(iter(known.images)) if wanted.frames else None)
+    if follows is None and leader is not None:
+        raise ConfigError(f"stream {known.name!r}: this image follows no other one; leave leader out")
+    data, name = _read_file_bytes(file), _describe_file(file)
+    if follows is None or (leader is None and wanted.like is None):
+        return _decode_row(data, wanted, None, name)[0]
+    if leader is not None and not isinstance(leader, tuple):
+        led = _decode_row(_read_file_bytes(leader), known.images[follows], None, _describe_file(leader))[1]
+        return _decode_row(data, wanted, led, name)[0]
+    size = leader or _decode_row(data, wanted, None, name)[1].source
+    landed = [*dict.fromkeys(list_possible_geometries(known.images[follows], _check_size(size)))]
+    if leader is None and known.images[follows].resize != "stretch":
+        warnings.warn(_explain_assumed_size(follows, size), stacklevel=2)
+    row, *others = (_decode_row(data, wanted, each, name)[0] for each in landed)
+    if any(not np.array_equal(row, other, equal_nan=other.dtype.kind == "f") for other in others):
+        raise ConfigError(
+            f"{name}: the part that it shows depends on the file of {follows}, and not on its size alone, since a JPEG "
+            f"is decoded at a reduced scale; give leader=FILE, the file of {follows}"
+        )
     return row
+
+
+def _decode_row(data: bytes, image: ImageSpec, led: Geometry | None, name: str) -> tuple[npt.NDArray[Any], Geometry]:
+    """Decodes one picture as the stream does, and returns it with how it lands; `led` is its leader's geometry."""
+    from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
+
+    row = np.empty(image.picture_shape, dtype=image.dtype)
+    try:
+        return row, decode_image(data, row, image, led)
+    except BadImageError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _check_size(size: tuple[int, ...]) -> tuple[int, int]:
+    if len(size) != 2 or not all(isinstance(side, int | np.integer) and side > 0 for side in size):  # noqa: PLR2004 - two sides
+        raise ConfigError(f"found leader={size!r}; use a file, or (height, width) in whole pixels")
+    return int(size[0]), int(size[1])
+
+
+def _explain_assumed_size(leader: str, size: tuple[int, int]) -> str:
+    return (
+        f"load_image takes {leader} to be as large as this file, {size[0]}x{size[1]}, height x width: if it is not, "
+        f"another part is shown than in the stream; give leader=, the file of {leader} or its (height, width)"
+    )
 
 
 def _find_image(spec: StreamSpec, image: str | None) -> ImageSpec:

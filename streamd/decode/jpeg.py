@@ -217,6 +217,14 @@ def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, drawn
     return bottom - top >= height and right - left >= width
 
 
+def list_possible_geometries(image: ImageSpec, size: PixelSize) -> list[Geometry]:
+    """Returns how an upright picture of `size` lands without a draw: as any file, and as a JPEG at a reduced scale."""
+    found = [compute_fixed_geometry(image, size)]
+    if not image.exact and image.mode not in {"index", "raw"}:
+        found.append(compute_landed_geometry(image, _choose_reduced_size(size, UPRIGHT, image, None), size))
+    return found
+
+
 def _has_standard_huffman_tables(data: bytes) -> bool:
     """Whether only the tables of the standard lie between the usual frame and the pixels, and so no EXIF data."""
     return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES

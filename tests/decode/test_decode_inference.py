@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 from support.daemon_process import write_images
+from support.stored_numbers import encode_npy
 from support.stream_fake import make_spec
 
 import streamd
 from streamd.core import spec_file
 from streamd.core.spec import ImageSpec, PixelId
-from streamd.decode import inference
-from streamd.decode.decoders import decode_image
+from streamd.decode import inference, pixel_id
+from streamd.decode.decoders import decode_image, decode_sample
+from streamd.decode.geometry import Size
 from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -137,3 +144,114 @@ def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(photograph: Path,
     }.items():
         with pytest.raises(ConfigError, match=fault):
             streamd.load_image(photograph, cast("Path", spec))
+
+
+def encode_noise(size: Size, image: ImageSpec, kind: str, orientation: int = 1, seed: int = 0) -> bytes:
+    """A file of upright `size` that holds noise in the form that `image` reads."""
+    height, width = size if orientation < 5 else size[::-1]
+    rng = np.random.default_rng(seed)
+    if image.mode == "raw":
+        return bytes(encode_npy(rng.integers(0, 60000, (height, width, image.channels)).astype(image.dtype)))
+    layers = () if image.mode in {"index", "L"} else (image.channels,)
+    exif, out = Image.Exif(), BytesIO()
+    exif[0x112] = orientation
+    pixels = Image.fromarray(rng.integers(0, 255, (height, width, *layers), dtype=np.uint8))
+    (pixels.convert("RGB") if kind == "JPEG" else pixels).save(out, kind, exif=exif)
+    return out.getvalue()
+
+
+SIZES = st.tuples(st.integers(1, 90), st.integers(1, 90))
+
+
+@st.composite
+def image_specs(draw: st.DrawFn, modes: tuple[Literal["RGB", "L", "RGBA", "index", "raw"], ...]) -> ImageSpec:
+    mode = draw(st.sampled_from(modes))
+    channels = {"RGB": 3, "RGBA": 4, "raw": 2}.get(mode, 1)
+    dtype: Any = "uint16" if mode == "raw" else "uint8"
+    resize = draw(st.sampled_from(["stretch", "crop", "pad", "random_crop"]))
+    height, width = draw(st.tuples(st.integers(1, 24), st.integers(1, 24)))
+    return ImageSpec(height, width, channels, resize, draw(st.booleans()), mode=mode, dtype=dtype, fill=7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    photo=image_specs(("RGB", "L", "RGBA")),
+    other=image_specs(("RGB", "L", "RGBA", "index", "raw")),
+    size=SIZES,
+    own=st.none() | SIZES,
+    kinds=st.tuples(st.sampled_from(["JPEG", "PNG"]), st.sampled_from(["JPEG", "PNG"])),
+    turns=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    is_like=st.booleans(),
+)
+def test_every_image_is_what_the_stream_shows_of_its_sample_or_refused(
+    photo: ImageSpec,
+    other: ImageSpec,
+    size: Size,
+    own: Size | None,
+    kinds: tuple[str, str],
+    turns: tuple[int, int],
+    is_like: bool,
+) -> None:
+    images = {"photo": photo, "other": replace(other, like="photo" if is_like else None)}
+    kind = "PNG" if other.mode == "index" else kinds[1]
+    led = encode_noise(size, photo, kinds[0], turns[0])
+    # Arrays of numbers say nothing of how they were turned.
+    file = encode_noise(own or size, other, kind, 1 if other.mode == "raw" else turns[1], seed=1)
+    rows = {name: np.empty(each.shape, each.dtype) for name, each in images.items()}
+    decode_sample((led, file), rows, images, dict.fromkeys(images))
+    spec = make_spec(images=images)
+    with mock.patch.object(pixel_id, "compute_sample_pixel_id", return_value=spec.pixel_id):
+        assert np.array_equal(streamd.load_image(led, spec), rows["photo"])
+        leader = led if is_like else None
+        assert np.array_equal(streamd.load_image(file, spec, "other", leader=leader), rows["other"])
+        if not is_like:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for known in (size, None) if own is None else (size,):
+                try:
+                    assert np.array_equal(streamd.load_image(file, spec, "other", leader=known), rows["other"])
+                except ConfigError as error:
+                    assert "give leader=FILE, the file of photo" in str(error)  # noqa: PT017 - raised or right
+                    assert not photo.exact
+
+
+def test_the_size_of_the_leader_is_assumed_with_a_warning_only_where_it_matters(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    for resize, expected in (("stretch", 0), ("crop", 1), ("pad", 1)):
+        photo = ImageSpec(8, 8, 3, cast("Any", resize))
+        images = {"photo": photo, "mask": ImageSpec(8, 8, 1, mode="index", like="photo")}
+        spec = make_spec(images=images, pixel_id=pixel_id.compute_sample_pixel_id(images))
+        file = encode_noise((6, 10), images["mask"], "PNG")
+        streamd.load_image(file, spec, "mask")
+        told = [str(each.message) for each in recwarn.list]
+        assert len(told) == expected, told
+        assert all("takes photo to be as large as this file, 6x10, height x width" in each for each in told)
+        recwarn.clear()
+        streamd.load_image(file, spec, "mask", leader=(6, 10))
+        assert not recwarn.list
+
+
+def test_a_frame_of_a_clip_shows_the_part_that_its_first_frame_shows() -> None:
+    clip = ImageSpec(8, 8, 3, "crop", frames=2)
+    files = [encode_noise((20, 30), clip, "PNG"), encode_noise((30, 20), clip, "PNG", seed=1)]
+    row = np.empty(clip.shape, np.uint8)
+    decode_sample((tuple(files),), {"clip": row}, {"clip": clip}, {"clip": None})
+    spec = make_spec(images={"clip": clip}, pixel_id=compute_pixel_id(clip))
+    assert np.array_equal(streamd.load_image(files[0], spec), row[0])
+    assert np.array_equal(streamd.load_image(files[1], spec, leader=files[0]), row[1])
+    assert not np.array_equal(streamd.load_image(files[1], spec), row[1])
+
+
+def test_a_leader_that_cannot_be_one_is_refused(photograph: Path) -> None:
+    images = {"photo": IMAGE, "mask": ImageSpec(8, 8, 1, mode="index", like="photo")}
+    spec = make_spec(images=images, pixel_id=pixel_id.compute_sample_pixel_id(images))
+    mask = encode_noise((6, 10), images["mask"], "PNG")
+    with pytest.raises(ConfigError, match="this image follows no other one; leave leader out"):
+        streamd.load_image(photograph, spec, leader=(6, 10))
+    for size in ((6,), (0, 10), (6.0, 10)):
+        with pytest.raises(ConfigError, match=r"found leader=\(.*; use a file, or \(height, width\) in whole pixels"):
+            streamd.load_image(mask, spec, "mask", leader=cast("tuple[int, int]", size))
+    with pytest.raises(ConfigError, match=r"none.jpg: there is no such file"):
+        streamd.load_image(mask, spec, "mask", leader="none.jpg")
