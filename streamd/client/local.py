@@ -8,22 +8,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from streamd.client import Client
 from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
 from streamd.client.other_systems import check_local_system
+from streamd.core.host import make_temporary_folder
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
-from streamd.ipc.local_daemon import LOCAL_STOP_S, READY_LINE, LifeLock, LocalDaemonRequest, endpoint_in_folder
+from streamd.ipc.local_daemon import (
+    LOCAL_STOP_S,
+    READY_LINE,
+    REFUSED_LINE,
+    LifeLock,
+    LocalDaemonRequest,
+    endpoint_in_folder,
+)
 from streamd.limits import CONNECT_TIMEOUT_S
 
 _SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that other users cannot enter
@@ -88,8 +94,9 @@ def _parse_config(config: object) -> str | dict[str, object]:
         return dict(config)
     if not isinstance(config, str | bytes | os.PathLike) or not os.fspath(config):
         raise ConfigError(f"{format_argument('config', config)}: {_CONFIG_REMEDY}")
-    path = os.path.abspath(os.path.expanduser(os.fsdecode(config)))  # noqa: PTH100, PTH111 - links stay as they are
+    path = os.path.expanduser(os.fsdecode(config))  # noqa: PTH111 - links stay as they are
     try:
+        path = os.path.abspath(path)  # noqa: PTH100 - as above; raises where the working directory was removed
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a zero byte
         raise ConfigError(f"{path!r}: there is no such file or folder; {_CONFIG_REMEDY}") from error
@@ -117,13 +124,13 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
 def _make_socket_folder() -> str:
     """Makes a folder for the socket and the manifests: in the default place, or in /tmp if the path would be too long.
 
-    The kernel limits the length of a socket's path.
+    The kernel limits the length of a socket's path. Raises ConfigError.
     """
-    folder = tempfile.mkdtemp(prefix="streamd-")
-    if endpoint.fits_socket_path_limit(endpoint_in_folder(folder)):
-        return folder
-    Path(folder).rmdir()
-    return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT_FOLDER)
+    folder = make_temporary_folder("streamd-")
+    if endpoint.fits_socket_path_limit(endpoint_in_folder(str(folder))):
+        return str(folder)
+    folder.rmdir()
+    return str(make_temporary_folder("streamd-", _SHORT_FOLDER))
 
 
 class _LocalDaemon:
@@ -170,9 +177,9 @@ class _LocalDaemon:
         if self._answer == READY_LINE:
             return
         status = self._process.wait()
-        kind = ConfigError if status == ConfigError.exit_status else StreamdError
+        kind = ConfigError if self._answer.startswith(REFUSED_LINE) else StreamdError
         raise kind(
-            self._answer.decode(errors="replace").strip()
+            self._answer.removeprefix(REFUSED_LINE).decode(errors="replace").strip()
             or f"the private daemon ended {_describe_exit(status)}{self._format_last_lines()}"
         )
 
@@ -199,7 +206,11 @@ class _LocalDaemon:
 
     def _watch_process(self) -> None:
         pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
-        death, poller = os.pidfd_open(self._process.pid), select.poll()
+        try:
+            death = os.pidfd_open(self._process.pid)
+        except ProcessLookupError:  # it has ended already, and this process ignores SIGCHLD
+            death = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)  # always readable
+        poller = select.poll()
         for descriptor in (death, *(pipe.fileno() for pipe in pipes)):
             poller.register(descriptor, select.POLLIN)
         try:
@@ -235,8 +246,10 @@ class _LocalDaemon:
         first, *others = data.split(b"\n")
         self._last_lines[-1] = (self._last_lines[-1] + first)[-_READ_BYTES:]
         self._last_lines.extend(others)
-        with suppress(OSError):  # this process's stderr is closed, or has no reader
-            os.write(_STDERR, data)
+        # Python has no stderr where the descriptor was closed at the start: it may be any file's number by now.
+        if sys.__stderr__ is not None:
+            with suppress(OSError):  # it was closed since, or has no reader
+                os.write(_STDERR, data)
         return bool(data)
 
     def _report_daemon_exit(self, status: int) -> None:
@@ -257,6 +270,8 @@ class _LocalDaemon:
 
 
 def _describe_exit(status: int) -> str:
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the kernel then keeps no child's exit status
+        return "in a way that is not known, since this process ignores SIGCHLD"
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 

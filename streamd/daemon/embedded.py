@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import msgspec
 
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
-from streamd.ipc.local_daemon import LOCAL_STOP_S, READY_LINE, LocalDaemonRequest, wait_for_release
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
+from streamd.ipc.inherited_state import correct_inherited_state
+from streamd.ipc.local_daemon import LOCAL_STOP_S, READY_LINE, REFUSED_LINE, LocalDaemonRequest, wait_for_release
 
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
@@ -100,6 +100,8 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         failure = error
     else:
         return 0
+    if isinstance(failure, ConfigError) and error_output is sys.stdout:
+        sys.stdout.write(REFUSED_LINE.decode())
     error_output.write(str(failure))
     return failure.exit_status
 
@@ -119,7 +121,7 @@ def _exit_on_sigterm(*_: object) -> NoReturn:
 
 def main() -> None:
     """Runs the process: reads the request, serves it, and removes its folder."""
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     signal.signal(signal.SIGTERM, _exit_on_sigterm)  # until the daemon's loop handles it
     life = int(sys.argv[1])
     os.set_inheritable(life, False)

@@ -11,8 +11,8 @@ import socket
 import sys
 
 from streamd.gate import door, network_gate, user_gate
+from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
 from streamd.limits import GATE_DATA_BYTES, GATE_FILES, REMOTE_GATE_DATA_BYTES
 
 
@@ -29,7 +29,7 @@ def _limit_process(data_bytes: int) -> None:
 
 def main() -> None:
     """Runs the process until the daemon's end of its link closes."""
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     die_with_parent(os.getppid())
     role, *descriptors = sys.argv[1:]
     _limit_process(REMOTE_GATE_DATA_BYTES if role == "network" else GATE_DATA_BYTES)

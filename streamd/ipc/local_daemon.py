@@ -12,6 +12,7 @@ from streamd.limits import DRAIN_S
 
 LOCAL_STOP_S: Final = DRAIN_S + 5.0  # from the end of its owner to the end of the daemon, however stuck it is
 READY_LINE: Final = b"ready\n"  # the answer when the daemon serves; any other is the reason why it does not
+REFUSED_LINE: Final = b"refused\n"  # before the reason where the request is wrong: an exit status may be lost
 
 
 class LocalDaemonRequest(msgspec.Struct):

@@ -10,7 +10,7 @@ import socket
 import sys
 
 from streamd.core.cluster_settings import decode_settings
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
+from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ray.bridge import Bridge
 from streamd.ray.cluster import Cluster
 
@@ -23,7 +23,7 @@ async def _run_bridge(link: socket.socket, cluster: Cluster, settings_text: str)
 
 def main() -> None:
     """Runs a bridge on the socket whose descriptor is the first argument."""
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     os.dup2(_STDERR, _STDOUT)  # libraries may print, and the standard output of a command is for its results
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

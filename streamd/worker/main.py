@@ -28,10 +28,10 @@ from streamd.dataset.cache.store import CachePublisher, DecodedCache
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.command_records import receive_command_records
 from streamd.ipc.frames import bundle_records
+from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     CloseStream,
@@ -355,7 +355,7 @@ def open_inherited_progress_page(descriptor: str) -> ProgressPage:
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     # First: a file that is opened before could get the number of a closed standard descriptor.
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     die_with_parent(os.getppid())  # the end of the socket is not enough: a transform may never return
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print, and the standard output of a command is for its results

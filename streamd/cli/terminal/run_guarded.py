@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamd.core.text import escape_unprintable
 from streamd.errors import MissingExtraError, StreamdError
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
+from streamd.ipc.inherited_state import correct_inherited_state
 
 if TYPE_CHECKING:
     import typer
@@ -25,7 +25,7 @@ _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # the extra wit
 
 def run_guarded(program: str, app: typer.Typer) -> None:
     """Runs a command; exits with 2 for a usage error, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     # Characters that the terminal's encoding lacks, as in file names, are escaped instead of raising.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

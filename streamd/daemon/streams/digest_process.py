@@ -21,8 +21,8 @@ import msgspec
 from streamd.core import log
 from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes
 from streamd.core.receipt import Lanes
+from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
 from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
 
 _MESSAGE_BYTES: Final = 1 << 17  # more than a piece takes: it has at most MAX_SEGMENTS segments
@@ -101,7 +101,7 @@ class DigestProcess:
 
 def main() -> None:
     """Computes pieces until the daemon closes its end."""
-    fill_closed_standard_descriptors()
+    correct_inherited_state()
     die_with_parent(os.getppid())
     os.nice(DIGEST_NICENESS)
     raise_oom_score()

@@ -15,8 +15,8 @@ import streamd
 
 LOOK = """
 import os, subprocess, sys
-from streamd.ipc.standard_files import fill_closed_standard_descriptors
-fill_closed_standard_descriptors()
+from streamd.ipc.inherited_state import correct_inherited_state
+correct_inherited_state()
 places = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
 print("lost", file=sys.stderr), print("lost"), sys.stdout.flush(), sys.stdin.read()
 child = subprocess.run(["readlink", "/proc/self/fd/2"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

@@ -1,0 +1,59 @@
+"""Puts right what a process has inherited from the one that started it, before it relies on it.
+
+A launcher may leave to its children: closed standard descriptors, SIGCHLD ignored, blocked signals, a umask that takes
+a file from its own owner, a small limit on files' sizes. Each shows much later, and far from its cause.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Final
+
+_NAMES: Final = ("stdin", "stdout", "stderr")  # by their descriptors
+_OWNER_BITS: Final = 0o700
+
+
+def correct_inherited_state() -> None:
+    """Corrects it for this process and its children. Every entry point calls it before it opens or starts anything."""
+    _open_closed_standard_descriptors()
+    if sys.platform == "win32":  # it has none of the following
+        return
+    import resource  # noqa: PLC0415 - as above
+
+    # With SIGCHLD ignored, the kernel forgets how a child ended, and every child then seems to have failed.
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A blocked SIGTERM would never end this process. Signals that are ignored stay so, as under nohup.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # What the umask takes from the group and from others is the user's choice; nobody chooses files that they cannot
+    # open themselves.
+    os.umask(os.umask(_OWNER_BITS) & ~_OWNER_BITS)
+    # The kernel counts batch memory, which is a file without a name, as it counts any file. A limit that may be raised
+    # is raised; one that may not be is named by the error of the write that meets it.
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def _open_closed_standard_descriptors() -> None:
+    """Opens the null device as those of descriptors 0, 1 and 2 that are closed.
+
+    Otherwise the next files to be opened get these numbers. libzmq takes a descriptor 0 for none, and a child takes a
+    socket for its standard error and prints into it.
+    """
+    for descriptor, name in enumerate(_NAMES):
+        if _is_descriptor_closed(descriptor):
+            # The kernel gives the lowest free number, which is this one, since those below it are open. Children
+            # inherit it, since they need standard descriptors too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:  # Python sets it to None if the descriptor was closed at the start
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - lasts as long as the process
+
+
+def _is_descriptor_closed(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
