@@ -176,9 +176,10 @@ class WaitPolicy:
         since_s, self._away_since_s, self._served_since_s = max(away_since_s, self._since_s), away_since_s, now_s
         away_s = now_s - since_s
         if self.patience_s is not None and away_s >= self.patience_s:
-            raise ConnectError(
-                self.endpoint, f"the daemon has been away for {away_s:.0f} s, which is as long as patience allows"
-            )
+            refusal = self.describe_refusal()
+            absence = "has not admitted this stream" if refusal else "has been away"
+            why = f"the daemon {absence} for {away_s:.0f} s, which is as long as patience allows"
+            raise ConnectError(self.endpoint, f"{why}: {refusal}" if refusal else why)
         self.reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
     def _describe_absence(self, away_s: float) -> str:
