@@ -12,7 +12,6 @@ mode, a `like` of a stream that exists) are left to `load`. It is written in dra
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -64,7 +63,9 @@ from streamd.config.schema_sections import (
     WeightsConfig,
 )
 from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
+from streamd.config.units import format_bytes
 from streamd.config.view_rules import find_view_problems
+from streamd.core.host import count_processors, measure_memory
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
 from streamd.dataset.files import TableSource
 from streamd.dataset.sources import ArrayForm, DataSource, LabelSource, ListingRequest, SplitRule
@@ -320,7 +321,7 @@ class Config(ConfigModel):
     memory: Memory = GIB
     """Batch memory for all streams and trainers together, such as 512MiB or 2GB; at least 1MiB."""
     workers: Workers = "auto"
-    """The number of decode processes; auto means one for each CPU core."""
+    """The number of decode processes; auto means one for each CPU core that the daemon may use."""
     engine: Annotated[
         EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
     ] = EngineConfig()
@@ -355,8 +356,19 @@ class Config(ConfigModel):
 
     @property
     def worker_count(self) -> int:
-        """The number of decode processes; `auto` is one for each processor core that this process may use."""
-        return len(os.sched_getaffinity(0)) if self.workers == "auto" else self.workers
+        """The number of decode processes; `auto` is one for each processor that this process may keep busy."""
+        return count_processors() if self.workers == "auto" else self.workers
+
+    @property
+    def memory_warning(self) -> str | None:
+        """A sentence on `memory`, where it is more than this machine or the cgroup of this process has."""
+        has = measure_memory()
+        if self.memory <= has.limit_bytes:
+            return None
+        return (
+            f"memory: {format_bytes(self.memory)} is more than {has.source} has, {format_bytes(has.limit_bytes)}: once "
+            "trainers hold so much, the kernel ends processes; set less"
+        )
 
     @model_validator(mode="after")
     def _check_expected_streams(self) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +21,7 @@ from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config
 from streamd.config.unserved import list_unserved_settings
+from streamd.core.host import count_processors, hold_temporary_folder
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import find_expected_identities, open_streams, write_sample_manifests
@@ -50,11 +50,11 @@ def _read_streams(config: Config, progress: SilentProgress, max_files: int | Non
     """Lists, reads and decodes the data of the streams that this version serves as configured."""
     if not config.streams:
         return CheckFindings(config.memory, config.worker_count, {})
-    with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
+    with hold_temporary_folder("streamd-check-") as folder:
         with add_error_locations(config):
-            write_sample_manifests(config, Path(folder), progress.update_listing)
+            write_sample_manifests(config, folder, progress.update_listing)
             # Without `expect`, which would refuse a stream before its pixels are known; the findings compare both.
-            opened = open_streams(config.model_copy(update={"expect": None}), Path(folder))
+            opened = open_streams(config.model_copy(update={"expect": None}), folder)
             streams = [replace(each, expected=find_expected_identities(config, each.spec.name)) for each in opened]
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
@@ -68,6 +68,7 @@ def _read_streams(config: Config, progress: SilentProgress, max_files: int | Non
                 for each in tallies
                 if each.samples_read
             }
+            notes += [config.memory_warning] if config.memory_warning else []
             notes += list_cluster_notes(config, costs, os.environ)
             return build_findings(tallies, config, processes, notes=notes)
         finally:
@@ -102,6 +103,6 @@ async def _read_all_samples(
         for number, tally in enumerate(all_totals)
     )
     readers = ReaderPool(to_read, work, add_group_result)
-    processes = min(config.worker_count, len(os.sched_getaffinity(0)))
+    processes = min(config.worker_count, count_processors())
     await readers.read_all_groups(processes)
     return processes, readers.notes

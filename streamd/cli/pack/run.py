@@ -7,7 +7,6 @@ and the next run continues after it.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_err
 from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
+from streamd.core.host import count_processors
 from streamd.core.spec import ONLY_IMAGE, PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
@@ -181,7 +181,7 @@ class _PackRun:
     # --- decode and write
 
     async def _decode_and_write(self, earlier_journal: PackJournal | None) -> tuple[JournaledPack, float]:
-        workers = min(self._config.worker_count, len(os.sched_getaffinity(0)))
+        workers = min(self._config.worker_count, count_processors())
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
         async with open_batch_decoder(self._stream, workers, memory_bytes) as batches:
             pack_identity = self._compute_pack_identity(await batches.wait_for_pixel_id())

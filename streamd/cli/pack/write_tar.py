@@ -36,6 +36,7 @@ from streamd.cli.pack.tar_members import (
     iterate_shard_samples,
 )
 from streamd.cli.pack.writer import PackJob
+from streamd.core.host import count_processors
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import PackError
@@ -60,7 +61,7 @@ class TarWriter:
         self._suffixes = (
             None if is_only_image(spec) and spec.image.mode != "raw" else choose_image_suffixes(spec, stream.manifest)
         )
-        self._png_threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "png")
+        self._png_threads = ThreadPoolExecutor(min(4, count_processors()), "png")
         self._shard_number = self._shard_offset = self._row_count = 0
         self._descriptor = -1
 

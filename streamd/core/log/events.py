@@ -31,6 +31,10 @@ EVENTS: Final[dict[str, str]] = {
         "the data of a stream are missing, for example because a file system is not mounted; the stream waits for them"
     ),
     "data.back": "the data of a stream are there again, and the stream continues",
+    "endpoint.gone": (
+        "a socket or another file of the running daemon was removed, for example by a cleaner of /tmp; it is made "
+        "anew, or the daemon ends"
+    ),
     "epoch.finished": "all trainers that read an epoch of a stream have finished it",
     "gate.ended": (
         "a process at the border has ended, which serves the clients of one user or those on other hosts, or refers "
@@ -50,6 +54,7 @@ EVENTS: Final[dict[str, str]] = {
     "manifest.reused": "the list of samples from an earlier start is used",
     "manifest.unlocked": "lists cannot be locked: nothing keeps another daemon from listing their samples again",
     "manifest.waiting": "another daemon lists the same samples, and this one waits for it",
+    "memory.beyond": "`memory` is more than this machine, or the cgroup of the daemon, has",
     "monitor.failed": "a connection to the monitor failed; trainers are served as before",
     "monitor.open": "the monitor can be reached from other hosts",
     "monitor.ready": "metrics are served over HTTP",
