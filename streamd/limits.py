@@ -104,6 +104,8 @@ MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room
 MAX_BOXES: Final = 1 << 14  # of one sample; aerial images have a few thousand, and every row has room for the most
 MAX_ANNOTATION_BYTES: Final = 4 * GIB  # of a COCO file; the largest public ones have 1.5 GB
 MAX_LABEL_FILE_BYTES: Final = 16 * MIB  # of the text file with the boxes of one picture
+MAX_CONFIG_BYTES: Final = 64 * MIB  # of a config.yaml: a thousand streams with their classes take a tenth of it
+MAX_SPEC_FILE_BYTES: Final = 64 * MIB  # of the file beside a model, with the names of all its classes
 MAX_DATA_YAML_BYTES: Final = MIB  # of a data.yaml; the names of a thousand classes take 30 kB
 MAX_BOX_CLASS: Final = (1 << 24) - 1  # the largest whole number up to which float32 holds all
 MAX_REASON_CHARS: Final = 200  # kept of a decoder's message
@@ -253,6 +255,8 @@ REPORT_INTERVAL_S: Final = 1.0  # a slow loop reports each batch that it drops, 
 PROGRESS_DELAY_S: Final = 0.02  # the longest time that releases wait for others before they are reported
 DRAIN_S: Final = 5.0  # from SIGTERM to the daemon's end
 LOOK_FOR_DATA_S: Final = 10.0  # between two checks for data that were missing at the start; a mount is noticed at once
+FILES_PAUSE_S: Final = 0.2  # after a change among the daemon's files: a cleaner removes many, and /tmp is busy
+FILES_CHECK_S: Final = 10.0  # between two looks at the daemon's files where the kernel reports no changes of them
 REFUSED_START_S: Final = 10.0  # a service that cannot start ends no sooner while trainers wait: 6 of 20 starts a minute
 
 # --- the log

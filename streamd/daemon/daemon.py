@@ -23,12 +23,13 @@ from streamd.config.unserved import list_unserved_settings
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import PixelId
-from streamd.core.text import format_count
+from streamd.core.text import format_count, format_list
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.bridge_link import hire_workers
 from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.file_system_events import FileSystemEvents
 from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.receipt_sender import SpawnTask
@@ -55,7 +56,7 @@ from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
 from streamd.ipc.router import FrameSender, Router
 from streamd.ipc.slots import SlotStore
-from streamd.limits import DRAIN_S
+from streamd.limits import DRAIN_S, FILES_CHECK_S, FILES_PAUSE_S
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.scheduler import Scheduler
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from streamd.daemon.monitor.http_server import Monitor  # imports a large library
 
 _STDERR_DESCRIPTOR: Final = 2
+_SHOWN_FILES: Final = 3  # of those removed, in a line
 
 
 class _DaemonStopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
@@ -159,6 +161,8 @@ class Daemon:
         # The lock comes first: while another daemon serves this endpoint, its manifests must not be listed again.
         config, began_s = self._config, time.monotonic()
         self._endpoint.lock()
+        if warning := config.memory_warning:
+            log.warning("memory.beyond", warning)
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.notify_starting("lists the samples")
         config = await self._wait_for_data_places(config)
@@ -195,6 +199,7 @@ class Daemon:
         self._reloads = group.create_task(self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
         _warn_of_newer_labels(config, streams, engine)
+        group.create_task(self._keep_files(dispatcher), name="files")
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
@@ -238,6 +243,54 @@ class Daemon:
             yield
         except OSError as error:
             raise ConfigError(f"cannot listen on {self._endpoint.address}: {error.strerror or error}") from error
+
+    async def _keep_files(self, dispatcher: Dispatcher) -> None:
+        """Makes the endpoint anew when files of it are removed. Raises StreamdError if it cannot, or state is gone."""
+        events = FileSystemEvents()
+        try:
+            while True:
+                gates = self._gate_keeper.list_socket_folders() if self._gate_keeper is not None else []
+                # Watched before they are looked at, so that nothing is removed in between unseen.
+                events.watch_folders([self._state, *self._endpoint.folders, *gates])
+                if gone := self._renew_endpoint(dispatcher):
+                    names = format_list([str(each) for each in gone], _SHOWN_FILES)
+                    log.warning("endpoint.gone", f"made anew after they were removed: {names}; trainers go on")
+                    continue  # new folders are to be watched
+                self._check_manifests(dispatcher)
+                await events.wait_for_change(None if events.sees_folders else FILES_CHECK_S)
+                await asyncio.sleep(FILES_PAUSE_S)
+        finally:
+            events.close()
+
+    @staticmethod
+    def _check_manifests(dispatcher: Dispatcher) -> None:
+        """Raises StreamdError if a list of samples is gone, without which no worker could start again."""
+        for stream in dispatcher.streams.values():
+            if not os.path.lexists(stream.manifest.path):
+                raise StreamdError(
+                    f"{stream.manifest.path} was removed while it was served: start the daemon again, which lists the "
+                    "samples anew, and keep STATE_DIRECTORY out of folders that something cleans"
+                )
+
+    def _renew_endpoint(self, dispatcher: Dispatcher) -> list[Path]:
+        """Makes the files of the endpoint that are gone anew, and returns them. Raises StreamdError."""
+        served, keeper, router = self._endpoint, self._gate_keeper, self._router
+        assert router is not None  # noqa: S101 - _open_endpoint has set it
+        try:
+            gone = served.renew_lock_and_folders()
+            gone += [router.path] if router.renew_if_gone() else []
+            if dispatcher.descriptor_server.renew_if_gone():
+                gone.append(Path(endpoint.descriptor_socket_path(router.path)))
+            if keeper is not None:
+                if served.is_door_gone:
+                    keeper.listen_anew(served.open_public_socket())
+                    gone.append(served.path)
+                gone += keeper.end_unreachable_gates()
+        except (OSError, ConfigError) as error:
+            raise StreamdError(
+                f"the files of {served.address} were removed while it was served, and cannot be made anew: {error}"
+            ) from error
+        return gone
 
     def _close_endpoint(self) -> None:
         if self._network_keeper is not None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from streamd.config.schema import Config, StreamConfig
 from streamd.core import log
-from streamd.daemon.engine.mount_events import MountEvents
+from streamd.daemon.file_system_events import FileSystemEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup, ask_in_thread
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.confined import format_path
@@ -77,7 +77,7 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
 
     The time limit is there because files may also appear without a mount.
     """
-    mounts = MountEvents()
+    mounts = FileSystemEvents()
     ways = [
         asyncio.ensure_future(mounts.wait_for_change(LOOK_FOR_DATA_S)),
         asyncio.ensure_future(lookup_requested.wait()),

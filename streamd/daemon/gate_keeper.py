@@ -73,6 +73,31 @@ class GateKeeper:
         self._knocks, self._links.listener, self._spawn = knocks, listener, spawn
         self._watch_for_knock()
 
+    def listen_anew(self, knocks: socket.socket) -> None:
+        """Waits for clients at another socket, in place of one that no client finds any more."""
+        before, self._knocks = self._knocks, knocks
+        if before is not None:
+            asyncio.get_running_loop().remove_reader(before)
+            before.close()
+        if self._door is not None:
+            self._door.kill()  # it listens at the old one; the next is started for the next client
+        else:
+            self._watch_for_knock()
+
+    def end_unreachable_gates(self) -> list[Path]:
+        """Ends the gates whose sockets are gone, and returns these. Their clients come to the next ones."""
+        gone = []
+        for gate in self._gates.values():
+            if gate.is_ready and gate.link is not None and gate.path is not None and not os.path.lexists(gate.path):
+                gate.is_ready = False
+                gate.link.process.kill()
+                gone.append(gate.path)
+        return gone
+
+    def list_socket_folders(self) -> list[Path]:
+        """Returns the folders of the gates' sockets."""
+        return [each.path.parent for each in self._gates.values() if each.is_ready and each.path]
+
     def close(self) -> None:
         """Stops waiting for clients, and ends the door and all gates."""
         if self._knocks is not None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streamd.core.host import list_runtime_folders
 from streamd.daemon import socket_activation
 from streamd.errors import ConfigError
 from streamd.ipc import endpoint
@@ -51,6 +52,7 @@ class ServedEndpoint:
             handed_sockets or {}, self.path, Path(endpoint.descriptor_socket_path(self.path))
         )
         self.gate_folder: Path | None = None
+        self._place: tuple[int, int] | None = None  # of the door's socket, as the file system knows it
         self._lock_descriptor: int | None = None
 
     @property
@@ -58,7 +60,10 @@ class ServedEndpoint:
         """Whether users other than the daemon's own may connect, so that a door listens at the path."""
         if self.handed_socket is None:
             return endpoint.is_open_to_others(self._mode)
-        return endpoint.is_open_to_others(stat.S_IMODE(self.path.stat().st_mode))
+        try:
+            return endpoint.is_open_to_others(stat.S_IMODE(self.path.stat().st_mode))
+        except FileNotFoundError as error:
+            raise ConfigError(_build_handed_error(self.path)) from error
 
     def lock(self) -> None:
         """Locks the endpoint, and removes the sockets of a daemon that has died.
@@ -81,6 +86,7 @@ class ServedEndpoint:
             listener.bind(str(self.path))
             self.path.chmod(self._mode)
             listener.listen(DOOR_BACKLOG)
+            self._place = endpoint.identify_file(self.path)
         except BaseException:
             listener.close()
             raise
@@ -91,6 +97,38 @@ class ServedEndpoint:
         self.gate_folder = folder = _create_gate_folder(self.path)
         endpoint.create_folder_with_mode(endpoint.own_socket_path(folder).parent, _OWN_FOLDER_MODE)
         return folder
+
+    @property
+    def is_door_gone(self) -> bool:
+        """Whether the door's socket, which `open_public_socket` made, is no longer at the path."""
+        return self._place is not None and endpoint.identify_file(self.path) != self._place
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that the files of this endpoint lie in."""
+        gates = self.gate_folder
+        return [self.path.parent, *([gates, endpoint.own_socket_path(gates).parent] if gates is not None else [])]
+
+    def renew_lock_and_folders(self) -> list[Path]:
+        """Takes the lock and makes the folders again, as far as they are gone; returns what was gone.
+
+        Raises OSError, and ConfigError, also where a socket is gone that the service manager has made.
+        """
+        gone = []
+        handed = self.handed_socket is not None or self.handed_descriptor_socket is not None
+        if handed and not self.path.exists():
+            raise ConfigError(_build_handed_error(self.path))
+        lock, held = build_endpoint_lock_path(self.path), self._lock_descriptor
+        if held is not None and endpoint.identify_file(lock) != (os.fstat(held).st_dev, os.fstat(held).st_ino):
+            self._lock_descriptor = _open_endpoint_lock(self.path)
+            os.close(held)
+            gone.append(lock)
+        modes = (endpoint.GATE_FOLDER_MODE, _OWN_FOLDER_MODE)
+        for folder, mode in zip(self.folders[1:], modes, strict=False):
+            if not _is_own_folder(folder):
+                endpoint.create_folder_with_mode(folder, mode)
+                gone.append(folder)
+        return gone
 
     def close(self) -> None:
         """Removes the sockets, and releases the endpoint."""
@@ -125,12 +163,10 @@ def _create_gate_folder(path: Path) -> Path:
             raise OSError(f"{path} leaves no room for the sockets of gates")  # noqa: TRY301 - handled as one below
         endpoint.create_folder_with_mode(beside, endpoint.GATE_FOLDER_MODE)
     except OSError:
-        places = [os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], os.environ.get("XDG_RUNTIME_DIR", ""), None]
-        for place in places:
+        for place in (*list_runtime_folders().values(), None):
             with suppress(OSError):
-                if place != "":
-                    beside = Path(tempfile.mkdtemp(prefix="streamd-", suffix=".d", dir=place))
-                    break
+                beside = Path(tempfile.mkdtemp(prefix="streamd-", suffix=".d", dir=place))
+                break
         else:
             raise
         beside.chmod(endpoint.GATE_FOLDER_MODE)  # mkdtemp makes it for this user alone
@@ -144,6 +180,13 @@ def _is_own_folder(folder: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
+
+
+def _build_handed_error(path: Path) -> str:
+    return (
+        f"{path}: the socket that the service manager made there is gone, so no trainer finds it: restart the socket's "
+        "unit, such as  systemctl restart streamd.socket  which starts the daemon, too"
+    )
 
 
 def build_endpoint_lock_path(path: Path) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import select
 import socket
 import string
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core import log
+from streamd.ipc.endpoint import identify_file
 from streamd.limits import KNOCKS
 
 _NAME_CHARACTERS: Final = string.digits + string.ascii_lowercase
@@ -59,6 +61,7 @@ class ConnectionLimiter:
         self._accept_waiting, self._stop_accepting = accept_waiting, stop_accepting
         self._groups: dict[str, _ConnectionGroup] = {}  # by name, in the order in which they were admitted
         self._names = itertools.cycle(map("".join, itertools.product(_NAME_CHARACTERS, repeat=_NAME_LENGTH)))
+        self._place: tuple[int, int] | None = None  # of the socket at the path, as the file system knows it
         self._queue, self._name = self._open_listening_socket()
         self._is_full = False
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -96,6 +99,23 @@ class ConnectionLimiter:
                 self._stop_accepting(each)
         self._pause_or_resume_listening()
 
+    def renew_if_gone(self) -> bool:
+        """Puts a listening socket at the path again if it is gone. Returns whether it was. Raises OSError."""
+        if identify_file(self._path) == self._place:
+            return False
+        waiting, name = self._queue, self._name
+        self._queue, self._name = self._open_listening_socket()
+        asyncio.get_running_loop().remove_reader(waiting)
+        arrived = select.poll()
+        arrived.register(waiting, select.POLLIN)
+        if arrived.poll(0):
+            self._groups[name] = _ConnectionGroup()
+            self._accept_waiting(waiting, name)
+        else:  # nobody can connect to it any more, so libzmq would never report a connection of it
+            waiting.close()
+        self._pause_or_resume_listening()
+        return True
+
     def close(self) -> None:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
@@ -114,6 +134,7 @@ class ConnectionLimiter:
             queue.bind(name)
             aside.chmod(self._mode)
             queue.listen(KNOCKS - 1)  # the kernel lets one more in
+            self._place = identify_file(aside)
             aside.rename(self._path)
         except BaseException:
             queue.close()

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from streamd.core.host import list_runtime_folders
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, ConnectError
 
@@ -32,12 +33,10 @@ _OTHERS_MAY_CONNECT: Final = 0o022  # permission bits of a socket; those of the 
 
 def default_socket_paths() -> list[Path]:
     """Returns the socket's default paths, the preferred one first."""
-    places = []
-    if runtime := os.environ.get("RUNTIME_DIRECTORY"):
-        places.append(Path(runtime.split(":")[0]) / SOCKET_NAME)
-    if user := os.environ.get("XDG_RUNTIME_DIR"):
-        places.append(Path(user) / "streamd" / SOCKET_NAME)
-    return [*places, Path("/run/streamd") / SOCKET_NAME]
+    named = list_runtime_folders()
+    # A service's folder is its own; that of a user is for all of the user's programs.
+    places = [folder if name == "RUNTIME_DIRECTORY" else folder / "streamd" for name, folder in named.items()]
+    return [place / SOCKET_NAME for place in (*places, Path("/run/streamd"))]
 
 
 def default_endpoint() -> str:
@@ -218,6 +217,15 @@ def own_socket_path(folder: Path) -> Path:
 def served_socket_path(folder: Path) -> Path:
     """Returns the path of the socket of a gate, or of the daemon itself, in its own folder."""
     return folder / _SERVED_SOCKET
+
+
+def identify_file(path: Path | str) -> tuple[int, int] | None:
+    """Returns what tells the file at a path from any other that exists; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def create_folder_with_mode(folder: Path, mode: int) -> None:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamd.ipc.endpoint import identify_file
 from streamd.ipc.lifeline import DROPPED, RETIRED, SLOT_SERIAL, STILL_HELD
 from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, QUESTION_WEIGHT, SECRET_BYTES
 
@@ -86,13 +87,27 @@ class DescriptorServer:
         # By user that is over its share: the connections that have something to read, which are not read until then.
         self._waiting_links: dict[int, deque[tuple[int, _TrainerLink]]] = {}
         self._listening_socket: socket.socket | None = None
+        self._path, self._mode = "", 0  # of that socket
+        self._place: tuple[int, int] | None = None  # of that socket, as the file system knows it
         self._spare: int | None = None  # a descriptor that is closed for a moment when the process has no other left
 
     def start_listening(self, path: str, mode: int, inherited: socket.socket | None = None) -> None:
         """Listens at `path`, on a new socket with permission bits `mode` or on an `inherited` one. Raises OSError."""
         self._listening_socket = listener = inherited or bind_descriptor_socket(path, mode)
+        self._path, self._mode, self._place = path, mode, identify_file(path)
         self._open_spare_descriptor()
         asyncio.get_running_loop().add_reader(listener, self._accept_connection)
+
+    def renew_if_gone(self) -> bool:
+        """Listens at the path again if its socket is gone. Returns whether it was. Raises OSError."""
+        if self._listening_socket is None or identify_file(self._path) == self._place:
+            return False
+        before, self._listening_socket = self._listening_socket, bind_descriptor_socket(self._path, self._mode)
+        self._place = identify_file(self._path)
+        asyncio.get_running_loop().remove_reader(before)
+        before.close()
+        asyncio.get_running_loop().add_reader(self._listening_socket, self._accept_connection)
+        return True
 
     def issue_secret(self, session: int) -> bytes:
         """Returns a secret for a new session. The session is lost unless a client sends it back within PAIR_S."""

@@ -106,6 +106,10 @@ class Router:
         asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
         self._read_frames()
 
+    def renew_if_gone(self) -> bool:
+        """Listens at the path again if its socket is gone. Returns whether it was. Raises OSError."""
+        return self._limiter is not None and self._limiter.renew_if_gone()
+
     def _bind_listening_socket(self, waiting: socket.socket, name: str) -> None:
         """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
         assert self._socket is not None  # noqa: S101 - start_listening has set it

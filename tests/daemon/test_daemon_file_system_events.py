@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.engine import mount_events
-from streamd.daemon.engine.mount_events import MountEvents
+from streamd.daemon import file_system_events
+from streamd.daemon.file_system_events import FileSystemEvents
 
 LONG_S = 20.0
 
@@ -23,12 +23,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
         theirs, _ = server.accept()
         descriptor = theirs.detach()
-        monkeypatch.setattr(mount_events, "_open_mounts", lambda: descriptor)
+        monkeypatch.setattr(file_system_events, "_open_mounts", lambda: descriptor)
         yield ours
 
 
 async def test_without_a_mount_change_a_wait_ends_at_its_timeout() -> None:
-    events = MountEvents()
+    events = FileSystemEvents()
     woken: list[None] = []
     events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
     await events.wait_for_change(0.01)
@@ -37,7 +37,7 @@ async def test_without_a_mount_change_a_wait_ends_at_its_timeout() -> None:
 
 
 async def test_a_mount_change_wakes_every_waiter(stand_in: socket.socket) -> None:
-    events = MountEvents()
+    events = FileSystemEvents()
     waits = [asyncio.ensure_future(events.wait_for_change(1e6)) for _ in range(2)]
     await asyncio.sleep(0)
     stand_in.send(b"!", socket.MSG_OOB)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from streamd.core import log
-from streamd.daemon.engine.mount_events import MountEvents
+from streamd.daemon.file_system_events import FileSystemEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
@@ -58,7 +58,7 @@ class MissingData:
     _checks_under_way: set[int] = field(default_factory=set)  # numbers of streams whose data a check looks for
     _last_returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # by number: when, and the last pause
     _group: asyncio.TaskGroup | None = None
-    _mounts: MountEvents | None = None
+    _mounts: FileSystemEvents | None = None
 
     def __contains__(self, number: object) -> bool:
         return number in self._missing
@@ -70,7 +70,7 @@ class MissingData:
 
     async def watch_for_returned_data(self) -> None:
         """Waits for missing data to return, until cancelled. `on_returned` is called from its tasks."""
-        self._mounts = MountEvents()
+        self._mounts = FileSystemEvents()
         try:
             async with asyncio.TaskGroup() as self._group:
                 # These were added before the task group existed, so nothing waits for them yet.
