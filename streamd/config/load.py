@@ -40,7 +40,9 @@ from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import SECTION_MODELS, LabelConfig
 from streamd.config.schema_sources import SOURCE_MODELS
 from streamd.config.units import format_yaml_value
+from streamd.core.host import read_regular_file
 from streamd.errors import ConfigError, suggest_name
+from streamd.limits import MAX_CONFIG_BYTES
 
 ConfigInput = Path | str | Mapping[str, object]  # a configuration: the path of a file, or the contents of one
 CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -97,7 +99,7 @@ def add_error_locations(config: Config) -> Iterator[None]:
 
 def _read_config_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
         remedy = (
             "give the path of your configuration (--config FILE), or let streamd write one for your images: streamd "

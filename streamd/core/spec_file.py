@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
+from streamd.core.host import read_regular_file
 from streamd.core.spec import ONLY_IMAGE, StreamSpec
 from streamd.errors import ConfigError
+from streamd.limits import MAX_SPEC_FILE_BYTES
 
 _plain: Final = msgspec.json.Decoder()
 _spec: Final = msgspec.json.Decoder(StreamSpec)
@@ -27,7 +29,7 @@ def write_spec(path: Path, spec: StreamSpec) -> None:
 def read_spec(path: Path) -> StreamSpec:
     """Reads what `write_spec` of this or an older streamd wrote. Raises ConfigError for anything else, and OSError."""
     try:
-        return _spec.decode(_name_only_image(path.read_bytes()))
+        return _spec.decode(_name_only_image(read_regular_file(path, MAX_SPEC_FILE_BYTES)))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "

@@ -9,9 +9,11 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
+from streamd.core.host import read_regular_file
 from streamd.core.spec import IdentityDigest
 from streamd.errors import ConfigError, suggest_name
 from streamd.ipc.worker_messages import TransformPlace
+from streamd.limits import MAX_TRANSFORM_SOURCES_BYTES
 
 
 def find_transform_source(text: str, folder: Path) -> TransformPlace:
@@ -102,6 +104,6 @@ def _find_installed_file(module: str, folder: Path) -> Path:
 
 def _read_source(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular_file(path, MAX_TRANSFORM_SOURCES_BYTES)
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}") from error

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core import spec_file
+from streamd.core.host import read_regular_file
 from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.errors import ConfigError, MissingExtraError, suggest_name
+from streamd.limits import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
     from streamd.decode.geometry import Geometry
@@ -145,7 +147,7 @@ def _read_file_bytes(file: File) -> bytes:
         return file
     if isinstance(file, str | os.PathLike):
         try:
-            return Path(file).read_bytes()
+            return read_regular_file(file, MAX_FILE_BYTES)
         except OSError as error:
             raise ConfigError(f"{_explain_read_error(file, error)}; load_image takes one image file") from error
     given: object = file

@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.host import read_regular_file
 from streamd.errors import ConfigError
 
 if sys.platform != "win32":
@@ -184,7 +185,7 @@ def _read_state(folder: Path) -> SavedState:
     """Reads a state and checks its digests. Raises _DamagedError, ConfigError for another version, OSError."""
     try:
         body = _read_state_file(folder)
-        memory = (folder / _ARRAYS).read_bytes()
+        memory = read_regular_file(folder / _ARRAYS)
     except FileNotFoundError as error:
         raise _DamagedError(f"{Path(error.filename).name} is missing") from error
     arrays, start = [], 0
@@ -201,7 +202,7 @@ def _read_state(folder: Path) -> SavedState:
 
 def _read_state_file(folder: Path) -> dict[str, Any]:
     try:
-        state = json.loads((folder / _STATE).read_bytes())
+        state = json.loads(read_regular_file(folder / _STATE))
         version, digest, body = state["version"], state["digest"], state["body"]
         whole: dict[str, Any] = body
         genuine = _compute_digest(json.dumps(body).encode()) == digest

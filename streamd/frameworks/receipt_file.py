@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamd.core.host import check_regular_file
 from streamd.core.receipt import Receipt
 
 
@@ -37,6 +38,7 @@ class ReceiptFile:
 
 
 def _append_durably(path: Path, lines: bytes) -> None:
+    check_regular_file(path)
     with path.open("ab+") as file:
         # A process that was killed, or found the disk full, may have left a part of a line. No reader could use it.
         size = file.seek(0, os.SEEK_END)

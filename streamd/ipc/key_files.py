@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamd.core.host import open_regular_file
 from streamd.core.text import FIRST_KEY_USER
 from streamd.errors import ConfigError
 from streamd.limits import MAX_KEY_FILE_BYTES
@@ -116,8 +117,16 @@ def read_client_key(path: Path, key: str) -> ClientKey:
 def list_key_files(folder: Path) -> dict[Path, tuple[int, int, int]]:
     """Returns the public files in a folder, with what changes when one is written. Raises OSError."""
     with os.scandir(folder) as entries:
-        states = {Path(each.path): each.stat() for each in entries if each.name.endswith(PUBLIC_SUFFIX)}
-    return {path: (state.st_ino, state.st_mtime_ns, state.st_size) for path, state in sorted(states.items())}
+        paths = sorted(Path(each.path) for each in entries if each.name.endswith(PUBLIC_SUFFIX))
+    return {path: _describe_version(path) for path in paths}
+
+
+def _describe_version(path: Path) -> tuple[int, int, int]:
+    try:
+        state = path.stat()
+    except OSError:  # a link that leads nowhere, or a file just removed: reading it reports that
+        return 0, 0, 0
+    return state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def read_client_keys(paths: Collection[Path], key: str) -> tuple[dict[str, ClientKey], list[str]]:
@@ -135,7 +144,7 @@ def read_client_keys(paths: Collection[Path], key: str) -> tuple[dict[str, Clien
 
 def _read_values(path: Path, key: str, *, is_secret: bool = False) -> Mapping[str, str]:
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             text, state = file.read(MAX_KEY_FILE_BYTES + 1), os.fstat(file.fileno())
     except OSError as error:
         raise ConfigError(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from streamd.core.host import make_temporary_folder
 from streamd.core.spec import compute_identity
 from streamd.dataset.transform_source import compute_source_digest
 from streamd.errors import ConfigError
@@ -26,7 +27,7 @@ class NodeFiles:
     def __init__(self) -> None:
         # An actor that is killed leaves its folder; the lock in it goes with the process, so the next one removes it.
         _remove_abandoned_folders()
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # of mode 0700
+        self._folder = make_temporary_folder(_PREFIX)  # of mode 0700
         self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 

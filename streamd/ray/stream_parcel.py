@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from streamd.core.host import read_regular_file
 from streamd.dataset.transform_source import find_source_files
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import OpenStream
@@ -41,7 +42,7 @@ def _read_sources(command: OpenStream) -> dict[str, bytes]:
         return {}
     folder = Path(command.transform.folder)
     files = find_source_files(command.transform.module, folder).values()
-    sources = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    sources = {path.relative_to(folder).as_posix(): read_regular_file(path) for path in files}
     size = sum(map(len, sources.values()))
     if size > MAX_TRANSFORM_SOURCES_BYTES:
         raise ConfigError(

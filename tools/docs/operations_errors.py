@@ -177,6 +177,11 @@ EVENT_ADVICE: Final[dict[str, str]] = {
         "looks whether data is back. Look for what has used up the tasks, which `systemctl status streamd` counts, or "
         "raise TasksMax."
     ),
+    "endpoint.gone": (
+        "Nothing, if the line says that it was made anew. Keep the endpoint and the state folder out of folders that "
+        "something cleans, such as /tmp: see `listen` and STATE_DIRECTORY."
+    ),
+    "memory.beyond": "Set less `memory`, or allow the service more (MemoryMax=, or the container's limit).",
     "gate.ended": (
         "Nothing, if it happens now and then. The line names the user or the address, whose trainers have subscribed "
         "again by now. If it is repeated, a program of this user or on another host attacks the daemon, or is broken."

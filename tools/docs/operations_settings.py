@@ -34,11 +34,11 @@ ADVICE: Final[dict[str, tuple[str, str]]] = {
         RESTART,
     ),
     "memory": (
-        "see Sizing; streamd does not compare it with the RAM of the host",
+        "see Sizing; the start and `streamd check` warn if it is more than the host or a cgroup has",
         RESTART,
     ),
     "workers": (
-        "fewer, if trainers need the cores, or under a CPU quota, which `auto` does not take into account",
+        "fewer, if trainers need the cores; `auto` counts those of the affinity and, rounded down, of the cgroup's quota",
         RESTART,
     ),
     "expect.order": ("on each of many hosts, so that they serve the same batches", "reload: applies to all streams"),

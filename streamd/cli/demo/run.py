@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from streamd.cli.demo.road import write_driving_set
 from streamd.client import connect
+from streamd.core.host import hold_temporary_folder
 from streamd.core.text import format_count
 from streamd.errors import StreamdError
 
@@ -77,8 +77,7 @@ def run_demo(size: DemoSize, output: Path) -> None:
     """
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="streamd-demo-") as folder:
-        place = Path(folder)
+    with hold_temporary_folder("streamd-demo-") as place:
         _draw_roads(console, place, size.images)
         with _DemoDaemon(place, console) as daemon:
             with connect(daemon.endpoint, timeout=_READY_TIMEOUT_S) as client:

@@ -26,6 +26,7 @@ from streamd.cli.pack.batches import DecodedBatch
 from streamd.cli.pack.checksums import PackChecksum
 from streamd.cli.pack.writer import PackWriter
 from streamd.config.units import format_bytes
+from streamd.core.host import read_regular_file
 from streamd.core.sampler import Ids
 from streamd.core.text import escape_unprintable
 from streamd.dataset.manifest.manifest import sync_folder
@@ -199,7 +200,7 @@ _journal_decoder: Final = msgspec.json.Decoder(PackJournal)
 def read_journal(path: Path) -> PackJournal | None:
     """Reads the journal at `path`; None if there is none. Raises PackError for one that cannot be used."""
     try:
-        found = _journal_decoder.decode(path.read_bytes())
+        found = _journal_decoder.decode(read_regular_file(path))
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from streamd.core.host import read_regular_file
 from streamd.errors import ConfigError
+from streamd.limits import MAX_CONFIG_BYTES
 
 DEFAULT_CONFIG: Final = Path("config.yaml")
 SIZE_HELP: Final = "The size of the images, N or HEIGHTxWIDTH; default: their own size if all have the same, else 224."
@@ -77,7 +79,7 @@ def _read_configured_names(config: str | Path) -> Iterable[str]:
     """Returns the streams of a configuration, which may be invalid."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
 
-    data = YAML(typ="safe").load(Path(config).expanduser())
+    data = YAML(typ="safe").load(read_regular_file(os.path.expanduser(config), MAX_CONFIG_BYTES))  # noqa: PTH111 - raises nothing without a home
     found = data.get("streams") if isinstance(data, dict) else None
     return map(str, found or ())
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from streamd.core.host import read_regular_file
 from streamd.core.rank_receipts import NamedReceipt
 from streamd.core.receipt import Receipt
 from streamd.errors import ConfigError
@@ -27,9 +28,7 @@ _probe_output: Final = msgspec.json.Decoder(_ProbeOutput)
 def read_receipts(path: Path) -> list[NamedReceipt]:
     """Reads the receipts in a file. Raises ConfigError if it has none, cannot be read, or holds something else."""
     try:
-        if path.stat().st_size > MAX_RECEIPT_FILE_BYTES:
-            raise ConfigError(f"{path}: more than {MAX_RECEIPT_FILE_BYTES:,} bytes, which receipts never have")
-        data = path.read_bytes()
+        data = read_regular_file(path, MAX_RECEIPT_FILE_BYTES)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name the file of a rank's receipts") from error
     found = list(_decode_lines(path, data))

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 from PIL import Image
 
+from streamd.core.host import open_regular_descriptor
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.decode.exif import SIDEWAYS, parse_orientation
 from streamd.decode.resize import BadImageError
@@ -90,13 +91,13 @@ def _iterate_pictures(scanned: ScannedSamples, stack: ExitStack) -> Iterator[Rea
     places = zip(scanned.extra["shard"].tolist(), scanned.extra["offset"].tolist(), scanned.sizes.tolist(), strict=True)
     for number, offset, size in places:
         if number != opened:
-            descriptor, opened = os.open(shard_paths[number], os.O_RDONLY | os.O_CLOEXEC), number
+            descriptor, opened = open_regular_descriptor(shard_paths[number]), number
             stack.callback(os.close, descriptor)
         yield partial(_read_shard_head, descriptor, offset, size)
 
 
 def _read_file_head(path: bytes) -> PictureHead | None:
-    with open(path, "rb", buffering=_BUFFER_BYTES) as file:  # noqa: PTH123 - names are bytes, which pathlib does not take
+    with os.fdopen(open_regular_descriptor(path), "rb", _BUFFER_BYTES) as file:
         return read_picture_head(file)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
@@ -17,6 +16,7 @@ from streamd.config.image_rules import build_image_spec
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
+from streamd.core.host import find_state_folder
 from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
@@ -49,12 +49,10 @@ _OWN_LABEL: Final = "label"  # the name of a folder's or a list's classes where 
 def find_state_directory() -> Path:
     """Returns the folder of manifests and verdicts: $STATE_DIRECTORY under systemd, else the user's state folder.
 
-    Raises ConfigError for a name that is not UTF-8, since workers receive paths in it as UTF-8.
+    Raises ConfigError for a user without such a folder, and for a name that is not UTF-8, since workers receive paths
+    in it as UTF-8.
     """
-    if given := os.environ.get("STATE_DIRECTORY"):
-        state = Path(given.split(":")[0])
-    else:
-        state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamd"
+    state = find_state_folder()
     if not is_encodable(str(state)):
         raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_STATE_REMEDY}")
     return state

@@ -27,6 +27,7 @@ import numpy as np
 
 from streamd.config.schema import Config, StreamConfig
 from streamd.core.bad_samples import BadSample
+from streamd.core.host import open_regular_file
 from streamd.core.text import format_count, format_list
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
@@ -216,11 +217,11 @@ def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
 
 def _extract_lists(source: Path, streams: Collection[str], folder: Path) -> dict[str, _ExportedList]:
     """Copies the lists of `streams` to files in a folder, and returns what they are. Raises ConfigError."""
-    with _report_archive_errors(source), zipfile.ZipFile(source) as archive:
+    with _report_archive_errors(source), open_regular_file(source) as file, zipfile.ZipFile(file) as archive:
         wanted = {each.stream: each for each in _read_lists(archive) if each.stream in streams}
         for each in wanted.values():
-            with archive.open(each.member) as packed, (folder / each.member).open("wb") as file:
-                shutil.copyfileobj(packed, file)
+            with archive.open(each.member) as packed, (folder / each.member).open("wb") as copy:
+                shutil.copyfileobj(packed, copy)
     return wanted
 
 

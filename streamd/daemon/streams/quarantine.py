@@ -19,6 +19,7 @@ import msgspec
 
 from streamd.core import log
 from streamd.core.bad_samples import BadSample
+from streamd.core.host import open_regular_descriptor
 from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError
@@ -144,7 +145,7 @@ def _open_quarantine_file(path: Path, flags: int) -> Iterator[int]:
     A torn line remains of an append that failed and could not be undone. The lock keeps this process from mistaking a
     line that another daemon is writing for a torn one.
     """
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    descriptor = open_regular_descriptor(path, flags)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: logged for the lists in this folder already
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core import log
+from streamd.core.host import open_regular_descriptor
 from streamd.core.spec import PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable
 from streamd.dataset.cache.record import RecordLayout
@@ -117,7 +118,7 @@ class CacheFile:
         path = Path(place.folder) / layout.cache_file_name
         flags = os.O_RDWR | os.O_CREAT if place.writable else os.O_RDONLY
         try:
-            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+            descriptor = open_regular_descriptor(path, flags | os.O_NOFOLLOW, _MODE)
         except OSError as error:
             raise UnfitCacheError(f"{path}: {error.strerror}") from error
         try:

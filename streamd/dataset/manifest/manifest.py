@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.host import open_regular_file
 from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
 from streamd.dataset.manifest.header import (
@@ -296,7 +297,8 @@ class Manifest:
     def open(path: Path) -> Manifest:
         """Maps the manifest at `path`. Raises ConfigError when there is none, or it is damaged or something else."""
         try:
-            file: ColumnArray = np.memmap(path, dtype=np.uint8, mode="r")
+            with open_regular_file(path) as opened:
+                file: ColumnArray = np.memmap(opened, dtype=np.uint8, mode="r")
         except FileNotFoundError as error:
             raise ConfigError(f"there is no manifest at {str(path)!r}; streamd serve writes it") from error
         except OSError as error:

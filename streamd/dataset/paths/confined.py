@@ -9,12 +9,13 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from streamd.core.host import check_regular_file
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
@@ -45,6 +46,9 @@ def format_path(path: bytes | str | Path) -> str:
 def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
     """Turns the system's errors on `path` into a ConfigError; `key` is the configuration key that named it."""
     try:
+        # Libraries open what they are given, and the open of a FIFO never returns. A folder is named by its reader.
+        with suppress(IsADirectoryError):
+            check_regular_file(path)
         yield
     except FileNotFoundError as error:
         raise ConfigError(

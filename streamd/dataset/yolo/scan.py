@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from streamd.core.host import read_regular_file
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
 from streamd.dataset.files.folder import FolderWalk, log_left_out_names
@@ -114,7 +115,7 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
 def _list_named_pictures(path: Path, base: Path, root: Path, key: str, progress: Callable[[int], None]) -> _Listed:
     with translate_read_errors(path, key):
         try:
-            lines = split_lines(decode_text(path.read_bytes()))
+            lines = split_lines(decode_text(read_regular_file(path)))
         except UnicodeDecodeError as error:
             raise ConfigError(f"{key}: {format_path(path)} is not UTF-8 text; save the list as UTF-8") from error
     numbers = [number for number, line in enumerate(lines) if line.strip()]
