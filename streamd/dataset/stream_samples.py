@@ -141,10 +141,9 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
     files = [scanned.files[row] for row in rows.tolist()]
     taken = replace(taken, files=files, sizes=scanned.sizes[rows])
-    # The extra columns of shards are by sample. Their mtimes are in `shards`, so `mtimes_ns` is empty.
-    if scanned.shards is not None:
-        return replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
-    return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
+    # The extra columns of files are by sample. The mtimes of shards are in `shards`, so `mtimes_ns` is empty.
+    taken = replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
+    return taken if scanned.shards is not None else replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
 def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:

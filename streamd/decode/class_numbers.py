@@ -47,8 +47,9 @@ def decode_class_numbers_into_rows(
 
     See `decode_class_numbers`.
     """
-    picture = _load_upright(data, format_name)
-    drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
+    picture, orientation = _load_upright(data, format_name)
+    size = picture.height, picture.width
+    drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     _check_numbers_fit(picture, rows[0])
     for row, geometry in zip(rows, drawn, strict=True):
         _fill_row(row, picture, geometry, image.fill)
@@ -60,7 +61,7 @@ def read_class_numbers(data: bytes, format_name: str) -> Numbers:
 
     Raises as `decode_class_numbers` does, but for numbers that are too large.
     """
-    numbers: Numbers = np.asarray(_load_upright(data, format_name))
+    numbers: Numbers = np.asarray(_load_upright(data, format_name)[0])
     return numbers
 
 
@@ -74,13 +75,17 @@ def place_class_numbers(numbers: Numbers, row: Numbers, geometry: Geometry, fill
     _fill_row(row, Image.fromarray(numbers.astype(row.dtype)), geometry, fill)
 
 
-def _load_upright(data: bytes, format_name: str) -> Image.Image:
-    """Returns the file's first picture, upright. Raises BadImageError and ConfigError."""
+def _load_upright(data: bytes, format_name: str) -> tuple[Image.Image, int]:
+    """Returns the file's first picture, upright, and the orientation that it is stored in.
+
+    Raises BadImageError and ConfigError.
+    """
     if format_name in _CHANGING_FORMATS:
         raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
-        return turn_upright(*_load_numbers(data, format_name))
+        stored, orientation = _load_numbers(data, format_name)
+        return turn_upright(stored, orientation), orientation
 
 
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
-from streamd.decode.jpeg import list_possible_geometries
+from streamd.decode.jpeg import list_possible_geometries, read_jpeg_geometry
 from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
 from streamd.decode.resize import BadImageError, Row
 from streamd.decode.sniff import detect_format
@@ -30,6 +30,7 @@ __all__ = [
     "decode_sample",
     "list_picture_draws",
     "list_possible_geometries",
+    "read_geometry",
 ]
 
 
@@ -57,6 +58,16 @@ def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = No
             return _decode_opaque(data, [row], image, [draw])[0]
         return jpeg.decode_jpeg(data, row, image, draw)
     return pillow.decode_with_pillow(data, row, image, name, draw)
+
+
+def read_geometry(data: bytes, image: ImageSpec) -> Geometry:
+    """Returns how a file lands without a draw: a JPEG by its header alone, others once they are decoded.
+
+    Raises as `decode_image`.
+    """
+    is_jpeg = image.mode not in {"index", "raw"} and detect_format(data) == "JPEG"
+    known = read_jpeg_geometry(data, image) if is_jpeg else None
+    return known or decode_image(data, np.empty(image.picture_shape, image.dtype), image)
 
 
 def decode_into_rows(

@@ -8,10 +8,10 @@ from typing import Final
 
 from PIL import Image
 
+from streamd.decode.geometry import SIDEWAYS, UPRIGHT
 from streamd.decode.resize import BadImageError
 
-UPRIGHT: Final = 1
-SIDEWAYS: Final = 5  # orientations of 5 and above exchange height and width
+__all__ = ["SIDEWAYS", "UPRIGHT", "parse_orientation", "turn_upright"]
 
 _ORIENTATION: Final = 0x0112
 _TURNS: Final = {

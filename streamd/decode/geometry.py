@@ -22,6 +22,9 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels o
 PixelBox = tuple[int, int, int, int]  # left, top, right, bottom, in whole pixels
 Points = npt.NDArray[np.float64]  # (n, 2): x, y
 
+UPRIGHT: Final = 1
+SIDEWAYS: Final = 5  # orientations of 5 and above exchange height and width
+_ROUNDED_PIXELS: Final = 1  # by which a size may miss the proportions of another
 _CROPS: Final = frozenset({"crop", "random_crop"})
 
 
@@ -31,7 +34,8 @@ class Geometry:
 
     `place` is the whole row, except for pad. Pixel edges are whole numbers: the middle of the first pixel is at 0.5.
     `is_cut` means that a picture is cut at whole pixels, those of `pixel_box`, before it is resized, as random crops
-    are.
+    are. `orientation`, 1 to 8 as in EXIF, is how the file stores the picture: labels may have been drawn before the
+    turn.
     """
 
     source: Size
@@ -39,6 +43,7 @@ class Geometry:
     target: Size
     place: PixelBox
     is_cut: bool = False
+    orientation: int = UPRIGHT
 
     @property
     def place_size(self) -> Size:
@@ -88,6 +93,15 @@ class Geometry:
         first_column, last_column = _scale_span(left, right, self.target[1], size[1])
         first_row, last_row = _scale_span(top, bottom, self.target[0], size[0])
         return replace(self, target=size, place=(first_column, first_row, last_column, last_row))
+
+    def with_orientation(self, orientation: int) -> Geometry:
+        """Returns the same geometry for a file that stores the picture in this orientation."""
+        return self if orientation == self.orientation else replace(self, orientation=orientation)
+
+    @property
+    def stored_size(self) -> Size:
+        """The (height, width) that the file stores, before the picture is turned upright."""
+        return self.source[::-1] if self.orientation >= SIDEWAYS else self.source
 
     def map_points(self, points: npt.ArrayLike) -> Points:
         """Returns where points (n, 2) of x and y of the picture lie in the row, in its pixels, float64 (n, 2).
@@ -147,6 +161,16 @@ def compute_covering_size(height: int, width: int, image: ImageSpec) -> Size:
     scales = (image.height / height, image.width / width)
     scale = max(scales) if image.resize in _CROPS else min(scales)
     return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def are_in_proportion(one: Size, other: Size) -> bool:
+    """Whether one size, scaled to the height or the width of the other, is as large to the pixel.
+
+    The smaller one counts, since it was rounded to whole pixels when it was made of the larger one.
+    """
+    small, large = sorted((one, other))
+    height, width = large[0] * small[1] / large[1], large[1] * small[0] / large[0]
+    return abs(height - small[0]) <= _ROUNDED_PIXELS or abs(width - small[1]) <= _ROUNDED_PIXELS
 
 
 def _compute_middle_box(size: Size, target: Size) -> Box:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -54,7 +56,7 @@ def load_image(
     known = _load_spec(spec)
     try:
         from streamd.decode import pixel_id  # noqa: PLC0415 - an extra, and heavy
-        from streamd.decode.decoders import list_possible_geometries  # noqa: PLC0415 - an extra, and heavy
+        from streamd.decode.decoders import list_possible_geometries, read_geometry  # noqa: PLC0415 - an extra, and heavy
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
     wanted = _find_image(known, image)
@@ -71,7 +73,8 @@ def load_image(
     if leader is not None and not isinstance(leader, tuple):
         led = _decode_row(_read_file_bytes(leader), known.images[follows], None, _describe_file(leader))[1]
         return _decode_row(data, wanted, led, name)[0]
-    size = leader or _decode_row(data, wanted, None, name)[1].source
+    with _name_bad_image(name):
+        size = leader or read_geometry(data, wanted).source
     landed = [*dict.fromkeys(list_possible_geometries(known.images[follows], _check_size(size)))]
     if leader is None and known.images[follows].resize != "stretch":
         warnings.warn(_explain_assumed_size(follows, size), stacklevel=2)
@@ -86,17 +89,25 @@ def load_image(
 
 def _decode_row(data: bytes, image: ImageSpec, led: Geometry | None, name: str) -> tuple[npt.NDArray[Any], Geometry]:
     """Decodes one picture as the stream does, and returns it with how it lands; `led` is its leader's geometry."""
-    from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
+    from streamd.decode.decoders import decode_image  # noqa: PLC0415 - an extra, and heavy
 
     row = np.empty(image.picture_shape, dtype=image.dtype)
-    try:
+    with _name_bad_image(name):
         return row, decode_image(data, row, image, led)
+
+
+@contextmanager
+def _name_bad_image(name: str) -> Iterator[None]:
+    from streamd.decode.decoders import BadImageError  # noqa: PLC0415 - an extra, and heavy
+
+    try:
+        yield
     except BadImageError as error:
         raise ConfigError(f"{name}: {error}") from error
 
 
 def _check_size(size: tuple[int, ...]) -> tuple[int, int]:
-    if len(size) != 2 or not all(isinstance(side, int | np.integer) and side > 0 for side in size):  # noqa: PLR2004 - two sides
+    if len(size) != 2 or not all(np.issubdtype(type(side), np.integer) and side > 0 for side in size):  # noqa: PLR2004 - two sides
         raise ConfigError(f"found leader={size!r}; use a file, or (height, width) in whole pixels")
     return int(size[0]), int(size[1])
 

@@ -109,7 +109,7 @@ def decode_jpeg_into_rows(
     check_image_size(*size)
     orientation = _find_orientation(data, 2)
     shown = _compute_upright_size(size, orientation)
-    drawn = [draw_geometry(image, shown, draw) for draw in draws]
+    drawn = [draw_geometry(image, shown, draw).with_orientation(orientation) for draw in draws]
     # One decode serves all rows, so it covers the row that needs most.
     reduced = size if image.exact else max(_choose_reduced_size(size, orientation, image, each) for each in drawn)
     pixels = _decode_pixels(data, image, (0, 0) if reduced == size else reduced, None)
@@ -150,7 +150,7 @@ def _decode_and_resize(
 ) -> Geometry:
     check_image_size(*size)
     shown = _compute_upright_size(size, orientation)
-    drawn = None if draw is None else draw_geometry(image, shown, draw)
+    drawn = None if draw is None else draw_geometry(image, shown, draw).with_orientation(orientation)
     reduced = size if image.exact else _choose_reduced_size(size, orientation, image, drawn)
     # A crop was drawn on the upright picture at full size, and is cut from the upright reduced decode.
     upright = _compute_upright_size(reduced, orientation)
@@ -161,7 +161,7 @@ def _decode_and_resize(
         _decode_unresized(data, row, image, least)
         return compute_landed_geometry(image, upright, shown)
     _resize_upright(row, _decode_pixels(data, image, least, None), orientation, image, part)
-    return compute_landed_geometry(image, upright, shown) if drawn is None else drawn
+    return compute_landed_geometry(image, upright, shown).with_orientation(orientation) if drawn is None else drawn
 
 
 def _resize_upright(row: Row, pixels: Row, orientation: int, image: ImageSpec, part: Geometry) -> None:
@@ -215,6 +215,15 @@ def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, drawn
     left, top, right, bottom = drawn.scale_to_source(reduced).pixel_box
     height, width = drawn.place_size
     return bottom - top >= height and right - left >= width
+
+
+def read_jpeg_geometry(data: bytes, image: ImageSpec) -> Geometry | None:
+    """Returns how a JPEG lands, from its header alone; None for the few that Pillow decodes. Raises BadImageError."""
+    size = _read_three_colour_size(data)
+    if size is None:
+        return None
+    orientation = _find_orientation(data, 2)
+    return compute_fixed_geometry(image, _compute_upright_size(size, orientation)).with_orientation(orientation)
 
 
 def list_possible_geometries(image: ImageSpec, size: PixelSize) -> list[Geometry]:

@@ -82,8 +82,11 @@ def decode_into_rows_with_pillow(
     """
     check_format_support(format_name)
     with raise_bad_image_for_pillow_errors(format_name):
-        picture = turn_upright(*_load_picture(data, format_name, _MODES[image.channels]))
-    drawn = [draw_geometry(image, (picture.height, picture.width), draw) for draw in draws]
+        stored, orientation = _load_picture(data, format_name, _MODES[image.channels])
+        picture = turn_upright(stored, orientation)
+        del stored
+    size = picture.height, picture.width
+    drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     for row, geometry in zip(rows, drawn, strict=True):
         resize_picture(row, picture, geometry, image.fill)
     return drawn

@@ -11,12 +11,13 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.cache.store import DecodedCache
+from streamd.decode.boxes import LabelFit
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
 from streamd.decode.geometry import Geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import build_box_label
+from streamd.worker.box_labels import build_box_label, find_label_fits
 from streamd.worker.cached_records import CachedRecords
 from streamd.worker.gathering import gather_samples
 from streamd.worker.record_store import RecordStore, SampleGeometries
@@ -54,6 +55,7 @@ class TaskRunner:
         # A transform changes rows in place, so none of them can be copied for another clip.
         self._frames: DecodedFrames | None = {} if reader.transform is None else None
         self.unfilled_rows: list[UnfilledRow] = []
+        self.label_fits: set[tuple[str, LabelFit]] = set()  # label, and how it came onto a picture
 
     def gather_stored_rows(self) -> bool:
         """Copies the rows that the stream's store holds. Returns whether nothing is left to read and decode.
@@ -89,9 +91,23 @@ class TaskRunner:
             {name: several[places] for name, several in self._draws.items()},
             lambda place, phase: self._page.write_row_progress(self._task.number, places.start + place, phase),
         )
-        if self._has_boxes:
-            self._geometries |= {places.start + place: each for place, each in landed.items()}
+        for place, each in landed.items():
+            try:
+                self._keep_geometries(places.start + place, each)
+            except BadImageError as error:  # a cache may hold the picture, whatever its labels were drawn on
+                self._add_bad_image(places.start + place, error)
         return list(found.tolist())
+
+    def _keep_geometries(self, place: int, landed: SampleGeometries) -> None:
+        """Keeps how the pictures of a sample land. Raises BadImageError for labels that were drawn on other ones."""
+        if self._has_boxes:
+            self.label_fits.update(find_label_fits(self._reader, int(self._task.ids[place]), landed).items())
+            self._geometries[place] = landed
+
+    def _add_bad_image(self, place: int, error: BadImageError) -> None:
+        sample_id = int(self._task.ids[place])
+        reason = self._reader.format_bad_image(sample_id, error)
+        self.unfilled_rows.append(UnfilledRow(sample_id, reason, lasting=True))
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered.
@@ -113,15 +129,11 @@ class TaskRunner:
         if isinstance(blob, _FILES):
             self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
             try:
-                landed = self._decode_row(place, blob, frames)
+                self._keep_geometries(place, self._decode_row(place, blob, frames))
             except BadImageError as error:
-                sample_id = int(self._task.ids[place])
-                reason = self._reader.format_bad_image(sample_id, error)
-                self.unfilled_rows.append(UnfilledRow(sample_id, reason, lasting=True))
+                self._add_bad_image(place, error)
             else:
                 self._decoded.append(place)
-                if self._has_boxes:
-                    self._geometries[place] = landed
         elif isinstance(blob, UnfilledRow):
             self.unfilled_rows.append(blob)
         else:

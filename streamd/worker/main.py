@@ -25,6 +25,7 @@ import aiofiles.os
 
 from streamd.core.spec import PixelId
 from streamd.dataset.cache.store import CachePublisher, DecodedCache
+from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.command_records import receive_command_records
 from streamd.ipc.frames import bundle_records
@@ -48,6 +49,7 @@ from streamd.ipc.worker_messages import (
     format_error_reason,
 )
 from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
+from streamd.worker.box_labels import format_label_fit
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transform_call import UnfitTransformError
@@ -82,6 +84,7 @@ class Worker:
         self._pace = ReadPace()
         self._cache_publisher = CachePublisher()
         self._pending_reports: list[bytes] = []  # encoded reports, sent together
+        self._told_fits: set[tuple[int, str, LabelFit]] = set()
         self._arrived = asyncio.Event()
         self._ended = False
         self._failure: BaseException | None = None
@@ -130,6 +133,7 @@ class Worker:
         await self._fill_rows_in_steps(partial(filling.decode_rows, blobs), len(blobs))
         if source.cache is not None:
             self._write_to_cache(source.cache, filling, task.stream)
+        self._tell_label_fits(filling, task.stream)
         filling.write_labels()
         unfit = "" if source.transform is None else await self._transform_task(filling, task.rows.size)
         done = time.monotonic_ns()
@@ -163,6 +167,14 @@ class Worker:
         self._cache_publisher.schedule_publish(cache)
         while cache.remarks:
             self._pending_reports.append(encode_report(StreamRemark(stream, cache.remarks.pop(0))))
+
+    def _tell_label_fits(self, runner: TaskRunner, stream: int) -> None:
+        """Tells the operator once that labels were drawn on other sizes than pictures have."""
+        for name, fit in sorted(runner.label_fits):
+            said = (stream, name, fit)
+            if fit != "same" and said not in self._told_fits:
+                self._told_fits.add(said)
+                self._pending_reports.append(encode_report(StreamRemark(stream, format_label_fit(name, fit))))
 
     async def _report_done(self, report: TaskDone) -> None:
         """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
-from streamd.core.spec import ImageSpec, LabelSpec
-from streamd.decode.boxes import find_odd_rows, place_label_rows
-from streamd.decode.geometry import Geometry, draw_geometry
+from streamd.core.spec import ImageSpec, LabelSpec, Resize
+from streamd.decode.boxes import align_label_rows, find_label_fit, find_odd_rows, place_label_rows
+from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.geometry import Geometry, Size, draw_geometry
 from streamd.decode.random_crop import compute_random_crop_draws
 
 BOXES = LabelSpec("boxes", "boxes", width=5, rows=4)
@@ -95,6 +100,117 @@ def test_odd_boxes_are_counted() -> None:
         [[0, 0, 200.4, 100.4, 0], [0, 0, 201, 90, 0], [-3, 0, 4, 4, 0], [5, 5, 5, 9, 0], [300, 5, 300, 9, 0]],
         np.float32,
     )
-    assert find_odd_rows(rows, BOXES, SIZE) == (2, 2)
-    assert find_odd_rows(rows / np.float32(200), replace(BOXES, unit="fraction"), SIZE) == (2, 2)
-    assert find_odd_rows(np.array([[1, 1], [np.nan, np.nan], [-9, 1]], np.float32), POINTS, SIZE) == (0, 1)
+    odd = {"empty": 2, "outside": 2, "filled": 1, "cornered": 0, "crowded": 0}
+    assert find_odd_rows(rows, BOXES, SIZE) == odd
+    assert find_odd_rows(rows / np.float32(200), replace(BOXES, unit="fraction"), SIZE) == odd
+    points = np.array([[1, 1], [np.nan, np.nan], [-9, 1]], np.float32)
+    assert find_odd_rows(points, POINTS, SIZE) == {"outside": 1, "filled": 1, "cornered": 1, "crowded": 0}
+    nothing = {"empty": 0, "outside": 0, "filled": 0, "cornered": 0, "crowded": 0}
+    assert find_odd_rows(np.empty((0, 5), np.float32), BOXES, SIZE) == nothing
+    corner = np.array([[0, 0, 100, 50, 0]] * 8, np.float32)
+    assert find_odd_rows(corner, BOXES, SIZE) == {**nothing, "filled": 1, "cornered": 1, "crowded": 1}
+    assert find_odd_rows(corner + np.float32(0.5), BOXES, SIZE) == {**nothing, "filled": 1}
+
+
+TURNS: dict[int, Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]] = {
+    1: lambda upright: upright,
+    2: np.fliplr,
+    3: lambda upright: np.rot90(upright, 2),
+    4: np.flipud,
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: np.rot90(upright, 1),
+    7: lambda upright: np.rot90(upright.swapaxes(0, 1), 2),
+    8: lambda upright: np.rot90(upright, 3),
+}
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    orientation=st.integers(1, 8),
+    times=st.sampled_from([1, 2, 5]),
+    is_stored=st.booleans(),
+    resize=st.sampled_from(["stretch", "crop", "pad"]),
+    target=st.tuples(st.integers(20, 60), st.integers(20, 60)),
+    corner=st.tuples(st.integers(0, 20), st.integers(0, 30)),
+    side=st.tuples(st.integers(4, 9), st.integers(4, 9)),
+)
+def test_boxes_lie_on_their_pixels_whatever_picture_they_were_drawn_on(
+    orientation: int,
+    times: int,
+    is_stored: bool,
+    resize: Resize,
+    target: Size,
+    corner: tuple[int, int],
+    side: tuple[int, int],
+) -> None:
+    upright = np.zeros((30, 40), np.uint8)
+    upright[corner[0] : corner[0] + side[0], corner[1] : corner[1] + side[1]] = 255
+    stored = TURNS[orientation](upright)
+    exif, out = Image.Exif(), BytesIO()
+    exif[0x112] = orientation
+    Image.fromarray(np.ascontiguousarray(stored)).save(out, "PNG", exif=exif)
+    # A size tells only a quarter turn; all others are taken to be those of the upright picture.
+    drawn = stored if is_stored and orientation >= 5 else upright
+    rows, columns = np.nonzero(drawn)
+    box = np.array([[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1, 3]], np.float32)
+    box[:, :4] *= times
+    image = ImageSpec(*target, 1, resize, mode="index", fill=7)
+    row = np.empty(target, np.uint8)
+    geometry = decode_image(out.getvalue(), row, image)
+    assert (geometry.source, geometry.stored_size) == (upright.shape, stored.shape)
+    size = drawn.shape[0] * times, drawn.shape[1] * times
+    found = np.empty((1, 5), np.float32)
+    place_label_rows(
+        align_label_rows(box, replace(BOXES, rows=1), size, geometry), replace(BOXES, rows=1), geometry, found
+    )
+    seen = np.argwhere(row == 255)
+    if found[0, 4] < 0:
+        assert not seen.size
+        return
+    # A pixel belongs to the box if its middle does.
+    middles = np.argwhere(np.ones(target, np.bool_)) + 0.5
+    left, top, right, bottom = found[0, :4]
+    inside = (middles[:, 1] > left) & (middles[:, 1] < right) & (middles[:, 0] > top) & (middles[:, 0] < bottom)
+    edges = np.array([left, top, right, bottom]) % 1
+    if (np.abs(edges - 0.5) > 1e-3).all():  # where an edge lies on the middle of a pixel, rounding decides
+        assert {*map(tuple, seen)} == {*map(tuple, np.floor(middles[inside]).astype(int))}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "source", "orientation", "fit"),
+    [
+        ((40, 30), (40, 30), 6, "same"),
+        ((30, 40), (40, 30), 6, "turned"),
+        ((60, 80), (40, 30), 8, "turned"),
+        ((80, 60), (40, 30), 8, "scaled"),
+        ((30, 30), (60, 60), 5, "scaled"),
+        ((360, 640), (2252, 4000), 1, "scaled"),  # rounded to whole pixels
+        ((2252, 4000), (360, 640), 1, "scaled"),
+        ((30, 40), (40, 30), 1, "has other proportions"),
+        ((40, 33), (400, 300), 6, "has other proportions"),
+        ((50, 50), (100, 101), 6, "may be meant for it as it is stored or as it is turned upright"),
+        ((101, 100), (100, 101), 6, "turned"),
+    ],
+)
+def test_sizes_say_how_labels_come_onto_the_picture(drawn: Size, source: Size, orientation: int, fit: str) -> None:
+    geometry = replace(draw_geometry(ImageSpec(10, 10, 3), source), orientation=orientation)
+    if " " not in fit:
+        assert find_label_fit(drawn, geometry) == fit
+        return
+    said = f"its labels were drawn on {drawn[1]}x{drawn[0]} pixels, width x height, but the picture has "
+    with pytest.raises(BadImageError, match=f"{said}.*: the size in the data {fit}; correct or remove it"):
+        find_label_fit(drawn, geometry)
+
+
+def test_a_size_that_the_boxes_contradict_is_refused() -> None:
+    geometry = replace(draw_geometry(ImageSpec(10, 10, 3), (40, 30)), orientation=6)
+    upright: npt.NDArray[np.float32] = np.array([[0, 0, 20, 38, 1]], np.float32)
+    with pytest.raises(BadImageError, match=r"drawn on 40x30 pixels.*is too small for them, and that of"):
+        align_label_rows(upright, BOXES, (30, 40), geometry)
+    # Boxes that lie outside of both are cut as ever.
+    assert align_label_rows(upright * 9, BOXES, (30, 40), geometry).shape == (1, 5)
+    assert align_label_rows(upright, BOXES, None, geometry) is upright
+    hidden = np.array([[np.nan, np.nan], [40, 0]], np.float32)
+    turned = align_label_rows(hidden, POINTS, (30, 40), geometry)
+    assert np.isnan(turned[0]).all()
+    assert turned[1].tolist() == [30, 40]

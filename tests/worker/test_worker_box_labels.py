@@ -18,7 +18,7 @@ from streamd.core.spec import ImageSpec
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.geometry import draw_geometry
 from streamd.decode.random_crop import compute_random_crop_draws
-from streamd.ipc.worker_messages import OpenStream
+from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import open_reader
 
 BOX = [20, 10, 40, 30]
@@ -92,6 +92,40 @@ def test_a_turned_picture_has_the_boxes_of_the_upright_one(tmp_path: Path) -> No
     (tmp_path / "all.csv").write_text((tmp_path / "all.csv").read_text().replace("0.png", "0.jpg"))
     with opened(tmp_path, tmp_path / "state", source=source, image={"size": [40, 30]}, labels=boxes()) as reader:
         assert Filled(reader, [0]).labels("boxes")[0, 0].tolist() == [0, 0, 15, 40, 0]
+
+
+def test_boxes_come_onto_a_picture_of_another_size_and_others_are_bad_also_from_a_cache(tmp_path: Path) -> None:
+    objects = [
+        {"image_id": 10 + number, "category_id": 3, "bbox": [20, 10, 20, 20], "keypoints": [20, 10, 2]}
+        for number in range(3)
+    ]
+    path = write_coco(tmp_path, objects)
+    listed = json.loads(path.read_text())
+    for image, (width, height) in zip(listed["images"], [(160, 120), (60, 60), (None, 0)], strict=True):
+        image["width"], image["height"] = width, height
+    path.write_text(json.dumps(listed))
+    labels = {**boxes(), "points": {"type": "points", "max": 2}}
+    keys = {"source": {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}, "labels": labels}
+    (tmp_path / "cache").mkdir()
+    place = CachePlace(str(tmp_path / "cache"), None, writable=True)
+    with opened(tmp_path, tmp_path / "state", image={"size": [30, 40]}, **keys) as plain:
+        for turn in ("decoded", "cached"):
+            reader, _ = open_reader(OpenStream(1, str(plain.manifest.path), plain.spec, cache=place))
+            batch = Filled(reader, [0, 1, 2])
+            assert batch.labels("boxes")[[0, 2], 0].tolist() == [[5, 2.5, 10, 7.5, 0], [10, 5, 20, 15, 0]], turn
+            assert batch.labels("points")[[0, 2], 0].tolist() == [[5, 2.5], [10, 5]]
+            assert batch.filling.label_fits == {("boxes", "scaled"), ("points", "scaled")}
+            (bad,) = batch.bad
+            assert (bad.sample_id, bad.lasting) == (1, True)
+            assert bad.reason.startswith(
+                "boxes: its labels were drawn on 60x60 pixels, width x height, but the picture"
+            )
+            if turn == "decoded":
+                assert reader.cache is not None
+                reader.cache.publish_rows()
+            else:
+                assert batch.filling.count_of_gathered_rows == 2
+            reader.close()
 
 
 @pytest.mark.parametrize("unit", ["pixel", "fraction"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import LabelValues
 
 _UNEVEN_CLASSES: Final = 3.0  # times as many images; less hardly affects a training
+_FEW_PICTURES: Final = 8  # whose boxes may all lie in one quarter by chance
 _SHOWN_CLASSES: Final = 3  # of the classes without images
 _MIN_LETTERS: Final = 2  # of similar names: a data set of letters may have both a and A
 
@@ -28,7 +29,9 @@ _MIN_LETTERS: Final = 2  # of similar names: a data set of letters may have both
 class BoxSummary:
     """The boxes or points of a stream: their number, the most of a sample, and the samples that have none.
 
-    `empty` have no area, and `outside` reach out of their pictures, for example in the files named here.
+    `empty` have no area, and `outside` reach out of their pictures. The pictures `turned` and `scaled` are not as those
+    that the boxes were drawn on, which are brought onto them. Of all pictures `filled` with any, those `cornered` have
+    them in the top left quarter alone, and those `crowded` many of them there. The files are examples.
     """
 
     count: int
@@ -38,6 +41,14 @@ class BoxSummary:
     outside: int = 0
     empty_file: str = ""
     outside_file: str = ""
+    turned: int = 0
+    scaled: int = 0
+    filled: int = 0
+    cornered: int = 0
+    crowded: int = 0
+    turned_file: str = ""
+    scaled_file: str = ""
+    crowded_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +84,14 @@ def build_box_finding(
 ) -> LabelFinding:
     """Describes a label of boxes or points; `format_file` returns the name of a sample's file."""
     counts = column.counts
+    kinds = ("empty", "outside", "turned", "scaled", "crowded")
+    numbers: dict[str, Any] = {kind: odd.counts.get(kind, 0) for kind in (*kinds, "filled", "cornered")}
+    numbers |= {f"{kind}_file": format_file(odd.first[kind]) for kind in kinds if kind in odd.first}
     boxes = BoxSummary(
         int(counts.sum()),
         int(counts.max(initial=0)),
         int(np.count_nonzero(counts == 0)),
-        odd.empty,
-        odd.outside,
-        "" if odd.first_empty is None else format_file(odd.first_empty),
-        "" if odd.first_outside is None else format_file(odd.first_outside),
+        **numbers,
     )
     return LabelFinding(spec.type, dict(zip(map(str, spec.classes), spec.counts, strict=True)), boxes=boxes)
 
@@ -123,9 +134,9 @@ def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) 
         return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
     if finding.boxes is not None and not finding.boxes.count:
         return [f"{name}: not a single sample has any: there is nothing to learn from it"]
+    found = [] if finding.boxes is None else _find_box_warnings(name, finding.type, finding.boxes)
     if not finding.classes:
-        return []
-    found = []
+        return found
     empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
     if empty:
         found.append(f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}")
@@ -133,6 +144,29 @@ def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) 
         found.append(f"{name} has one class only: there is nothing to tell apart")
     if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
         found.append(_format_imbalance(finding, is_shuffled))
+    return found
+
+
+def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
+    found = []
+    if boxes.turned:
+        found.append(
+            f"{name}: the {what} of {format_count(boxes.turned, 'picture')} were drawn on it as its file stores it, "
+            f"before EXIF data turn it, such as {boxes.turned_file}; they are turned with the picture"
+        )
+    if boxes.scaled:
+        found.append(
+            f"{name}: the {what} of {format_count(boxes.scaled, 'picture')} were drawn on another size of it, such as "
+            f"{boxes.scaled_file}; they are scaled to the size that it has"
+        )
+    advice = "if they were drawn on larger pictures, correct their numbers or unit, or name those pictures"
+    if boxes.cornered == boxes.filled >= _FEW_PICTURES:
+        found.append(f"{name}: the {what} of all pictures lie in the top left quarter; {advice}")
+    elif boxes.crowded:
+        found.append(
+            f"{name}: all {what} of {format_count(boxes.crowded, 'picture')} with many of them lie in its top left "
+            f"quarter, such as {boxes.crowded_file}; {advice}"
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -49,28 +50,26 @@ class SampleFault:
 
 @dataclass(frozen=True, slots=True)
 class OddBoxes:
-    """The boxes of a label that have no area, and the boxes or points that reach out of their pictures.
+    """What is odd about the boxes or points of a label, as `find_odd_rows` and `find_label_fits` name it.
 
-    `first_empty` and `first_outside` are the first samples that have such.
+    `counts` says how many there are of each kind, and `first` which sample is the first that has such.
     """
 
-    empty: int = 0
-    outside: int = 0
-    first_empty: int | None = None
-    first_outside: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+
+    def add_sample(self, sample_id: int, odd: Mapping[str, int]) -> OddBoxes:
+        """Returns the sum of both."""
+        there = {kind: count for kind, count in odd.items() if count}
+        return self.add_odd_boxes(OddBoxes(there, dict.fromkeys(there, sample_id)))
 
     def add_odd_boxes(self, other: OddBoxes) -> OddBoxes:
         """Returns the sum of both."""
-        return OddBoxes(
-            self.empty + other.empty,
-            self.outside + other.outside,
-            _choose_first(self.first_empty, other.first_empty),
-            _choose_first(self.first_outside, other.first_outside),
-        )
-
-
-def _choose_first(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+        first = {
+            kind: min(each.first[kind] for each in (self, other) if kind in each.first)
+            for kind in self.first | other.first
+        }
+        return OddBoxes(dict(Counter(self.counts) + Counter(other.counts)), first)
 
 
 @dataclass(frozen=True, slots=True)

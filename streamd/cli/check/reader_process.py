@@ -47,7 +47,7 @@ from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.worker.array_records import ArrayRecords
-from streamd.worker.box_labels import build_box_label, find_label_geometry
+from streamd.worker.box_labels import build_box_label, find_label_fits, find_label_geometry, read_label_rows
 from streamd.worker.gathering import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.record_store import SampleGeometries
@@ -177,6 +177,7 @@ def _decode_sample_or_add_fault(
     started_s = time.monotonic()
     try:
         landed = decode_sample(files, rows, reader.spec.images, draws)
+        find_label_fits(reader, sample_id, landed)
     except BadImageError as error:
         result.faults.append(SampleFault(sample_id, reader.format_bad_image(sample_id, error), "verdict"))
         return None
@@ -185,14 +186,14 @@ def _decode_sample_or_add_fault(
 
 
 def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometries, reader: StreamReader) -> None:
-    """Adds the boxes of a sample that have no area or reach out of the picture."""
+    """Adds the boxes of a sample that have no area, reach out of the picture, or were drawn on another size."""
+    fits = find_label_fits(reader, sample_id, landed)
     for label in reader.spec.labels.values():
         if label.is_ragged:
-            found = reader.manifest.ragged_column(label.name).read_sample(sample_id)
-            empty, outside = find_odd_rows(found, label, find_label_geometry(reader, label, landed).source)
-            if empty or outside:
-                odd = OddBoxes(empty, outside, sample_id if empty else None, sample_id if outside else None)
-                result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_odd_boxes(odd)
+            geometry = find_label_geometry(reader, label, landed)
+            odd = find_odd_rows(read_label_rows(reader, label, sample_id, geometry), label, geometry.source)
+            odd |= {fits[label.name]: 1} if label.name in fits else {}
+            result.odd_boxes[label.name] = result.odd_boxes.get(label.name, OddBoxes()).add_sample(sample_id, odd)
 
 
 def _list_all_files(files: SampleBytes) -> Iterator[bytes]:

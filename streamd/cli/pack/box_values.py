@@ -7,6 +7,7 @@ whether it is visible.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +25,9 @@ _HIDDEN: Final = -1.0  # both numbers of a point that is not visible
 BoxLists = list[list[list[float]]]
 
 
-def list_stored_boxes(manifest: Manifest, name: str, ids: Ids) -> BoxLists:
-    """Returns the boxes or points of the samples `ids` as the data have them, in the unit of the data."""
-    column = manifest.ragged_column(name)[ids]
-    return [_list_values(manifest.labels[name], column.read_sample(row)) for row in range(len(column))]
+def list_upright_boxes(label: LabelSpec, rows: Iterable[BoxRows]) -> BoxLists:
+    """Returns the boxes or points of some samples for their upright pictures, in the unit of the data."""
+    return [_list_values(label, each) for each in rows]
 
 
 def collect_delivered_boxes(manifest: Manifest, name: str, ids: Ids, delivered: BoxRows) -> RaggedColumn:

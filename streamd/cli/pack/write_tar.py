@@ -5,8 +5,9 @@
     000000012.cls       the number of its class, if the stream has exactly one category
     000000012.json      {"name": ..., LABEL: ..., "weight": ...}, as in `label_cells`; tags as a list of classes
 
-Like the images of all formats, each has been decoded before, so the pack has none that a trainer cannot read. Boxes and
-points in the .json are those of the data where files are kept as they are, else those of the delivered images.
+Like the images of all formats, each has been decoded before, so the pack has none that a trainer cannot read. Boxes
+and points in the .json are those of the upright pictures where files are kept as they are, else those of the delivered
+images.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamd.cli.pack.box_values import BoxLists, list_delivered_boxes, list_stored_boxes
+from streamd.cli.pack.box_values import BoxLists, list_delivered_boxes, list_upright_boxes
 from streamd.cli.pack.checksums import compute_blob_checksums
 from streamd.cli.pack.config_snippet import build_encoded_image_settings, is_only_image
 from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
@@ -38,7 +39,10 @@ from streamd.cli.pack.tar_members import (
 from streamd.cli.pack.writer import PackJob
 from streamd.core.host import count_processors
 from streamd.core.permutation import Ids, Words
+from streamd.core.spec import LabelSpec
 from streamd.dataset.arrays.store import Pixels
+from streamd.decode.boxes import align_label_rows
+from streamd.decode.decoders import read_geometry
 from streamd.errors import PackError
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
@@ -139,8 +143,19 @@ class TarWriter:
 
     def _list_boxes(self, name: str, ids: Ids, delivered: BoxRows) -> BoxLists:
         if self._reader.manifest.arrays is None:
-            return list_stored_boxes(self._reader.manifest, name, ids)
+            label = self._job.stream.spec.labels[name]
+            return list_upright_boxes(label, (self._read_upright_boxes(label, each) for each in ids.tolist()))
         return list_delivered_boxes(self._reader.manifest, name, ids, delivered)
+
+    def _read_upright_boxes(self, label: LabelSpec, sample_id: int) -> BoxRows:
+        """Returns the boxes or points of a sample for its upright picture, since a pack does not keep other sizes."""
+        manifest, images = self._reader.manifest, self._job.stream.spec.images
+        found = manifest.ragged_column(label.name).read_sample(sample_id)
+        if not len(found) or (drawn := manifest.lookup_drawn_size(sample_id)) is None:
+            return found
+        name = label.image or next(iter(images))
+        file = self._read_encoded_images(sample_id)[list(images).index(name)]
+        return align_label_rows(found, label, drawn, read_geometry(file, images[name]))
 
     def _convert_to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
         label = self._job.stream.spec.labels.get(name)

@@ -87,7 +87,7 @@ EVENTS: Final[dict[str, str]] = {
     ),
     "stream.changed": "a stream was replaced by a reload; its trainers get an error that says what to do",
     "stream.poorly_mixed": "the labels of a stream are poorly mixed within its batches",
-    "stream.remark": "something about a stream's transform or settings that its owner should know",
+    "stream.remark": "something about a stream's transform, labels or settings that its owner should know",
     "stream.served": "a stream is served from now on",
     "stream.stopped": "a stream cannot continue; its trainers get an error that says why",
     "stream.too_large": "no trainer can subscribe to a stream, because the stream needs more memory than there is",

@@ -41,8 +41,9 @@ ListingProgress = Callable[[str, int], None]
 _STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder that you can write to"
 _VERDICTS_SUFFIX: Final = ".bad.jsonl"
 # The version is part of a manifest's identity, so a manifest of an earlier version is made again. An older manifest may
-# point to numbers that NumPy cannot read as they are stored, or lack the names of the files that were packed.
-_LISTING_VERSIONS: Final = {"hdf5": " 3", "npy": " 2", "tar": " 2"}
+# point to numbers that NumPy cannot read as they are stored, or lack the names of the files that were packed, or the
+# sizes that boxes were drawn on.
+_LISTING_VERSIONS: Final = {"coco": " 2", "hdf5": " 3", "npy": " 2", "tar": " 2"}
 _OWN_LABEL: Final = "label"  # the name of a folder's or a list's classes where the configuration gives no other
 
 

@@ -36,7 +36,8 @@ from streamd.limits import GIB, PAGE_BYTES
 
 _HEADER: Final = struct.Struct("<8sIIQ32s32s")
 _MAGIC: Final = b"streamdC"
-_VERSION: Final = 1
+_PIXELS_VERSION: Final = 1
+_GEOMETRIES_VERSION: Final = 2  # of records with geometries, which have the orientation of each picture's file
 _MODE: Final = 0o600
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
 RECORD_TYPE: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
@@ -55,21 +56,25 @@ class CacheLayout:
     pixel_id: PixelId
     samples: int
     row_bytes: int
+    version: int = _PIXELS_VERSION
 
     @staticmethod
     def from_stream_spec(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
-        return CacheLayout(spec.content_id, pixel_id, spec.samples, RecordLayout.from_stream_spec(spec).nbytes)
+        record = RecordLayout.from_stream_spec(spec)
+        version = _GEOMETRIES_VERSION if record.targets else _PIXELS_VERSION
+        return CacheLayout(spec.content_id, pixel_id, spec.samples, record.nbytes, version)
 
     @property
     def cache_file_name(self) -> str:
         """The name of the file. Other samples or other pixels have a file of their own."""
-        return f"{self.content_id[:16]}-{self.pixel_id[:16]}.cache"
+        version = "" if self.version == _PIXELS_VERSION else f"-{self.version}"
+        return f"{self.content_id[:16]}-{self.pixel_id[:16]}{version}.cache"
 
     @property
     def header_page_bytes(self) -> bytes:
         """The first page of the file."""
         ids = self.content_id.encode(), self.pixel_id.encode()
-        return _HEADER.pack(_MAGIC, _VERSION, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
+        return _HEADER.pack(_MAGIC, self.version, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
 
     @property
     def rows_offset(self) -> int:

@@ -22,7 +22,7 @@ from streamd.decode.geometry import Geometry, Size
 
 Record = npt.NDArray[np.uint8]  # (nbytes,)
 
-_GEOMETRY: Final = struct.Struct("<2I4d4I?7x")  # source, box, place, is_cut
+_GEOMETRY: Final = struct.Struct("<2I4d4I?B6x")  # source, box, place, is_cut, orientation
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class RecordLayout:
                 target,
                 (numbers[6], numbers[7], numbers[8], numbers[9]),
                 numbers[10],
+                numbers[11],
             )
             for (name, target), numbers in zip(self.targets.items(), found, strict=True)
         }
@@ -100,4 +101,4 @@ def _view_bytes(row: Pixels) -> Record:
 
 
 def _pack_geometry(geometry: Geometry) -> bytes:
-    return _GEOMETRY.pack(*geometry.source, *geometry.box, *geometry.place, geometry.is_cut)
+    return _GEOMETRY.pack(*geometry.source, *geometry.box, *geometry.place, geometry.is_cut, geometry.orientation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.errors import ConfigError
-from streamd.limits import GIB, MAX_ANNOTATION_BYTES
+from streamd.limits import GIB, MAX_ANNOTATION_BYTES, MAX_PIXELS
 
 Identifier = int | str
 Floats = npt.NDArray[np.float64]
@@ -28,8 +28,21 @@ _SHOWN_CHARS: Final = 80
 
 
 class _Picture(msgspec.Struct, gc=False):
+    """A picture, and the size that its objects were drawn on. Exporters leave that out, or write null or 0."""
+
     id: Identifier
     file_name: str
+    width: Any = None
+    height: Any = None
+
+    @property
+    def drawn_size(self) -> tuple[int, int]:
+        """The (height, width), or (0, 0) where the file does not give both."""
+        sides = [
+            round(side) if isinstance(side, int | float) and 0 < side <= MAX_PIXELS else 0
+            for side in (self.height, self.width)
+        ]
+        return (sides[0], sides[1]) if all(sides) else (0, 0)
 
 
 class _Category(msgspec.Struct, gc=False):
@@ -76,6 +89,7 @@ class CocoFile:
     def __init__(self, path: Path, key: str, contents: _AnnotationFile, *, keep_crowds: bool) -> None:
         self._name, self._key = format_path(path), key
         self.file_names = [picture.file_name for picture in contents.images]
+        self.drawn_sizes = np.array([picture.drawn_size for picture in contents.images], np.int64).reshape(-1, 2)
         self._rows = self._number_identifiers([picture.id for picture in contents.images], "pictures")
         categories = self._sort_categories(contents.categories)
         self.classes: tuple[int | str, ...] = tuple(category.name for category in categories)

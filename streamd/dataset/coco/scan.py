@@ -20,7 +20,12 @@ from streamd.dataset.labels.boxes import (
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.manifest.ragged import RaggedColumn
-from streamd.dataset.manifest.types import ListedValues, ScannedSamples, build_label_key
+from streamd.dataset.manifest.types import (
+    ListedValues,
+    ScannedSamples,
+    build_drawn_size_columns,
+    build_label_key,
+)
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
@@ -42,7 +47,8 @@ def scan_coco(
                 values[name], specs[name] = _build_label(name, label, file, build_label_key(stream, name))
         files = lookup.normalize_file_names(rows, pa.array(file.file_names, pa.large_string()), root, f"{key}.root")
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, frozenset())
+    drawn = build_drawn_size_columns(file.drawn_sizes) if values else {}
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, frozenset(), extra=drawn)
 
 
 def _build_label(name: str, label: LabelSource, file: CocoFile, key: str) -> tuple[RaggedColumn, LabelSpec]:

@@ -63,6 +63,7 @@ from streamd.dataset.manifest.image_files import (
 )
 from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
+    DRAWN_SIZE_COLUMNS,
     Int64s,
     LabelValues,
     ListedValues,
@@ -320,6 +321,9 @@ class Manifest:
             digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
+            for name in DRAWN_SIZE_COLUMNS:  # they decide where boxes lie, and whether a sample is bad
+                if (sizes := self._columns.get(f"extra.{name}")) is not None:
+                    _digest_columns(digest, sizes.astype(np.int64, copy=False))
             of_images = [each.mtimes_ns for each in self.images.values()]
             of_images += [each.mtimes_ns for each in self.image_arrays.values()]
             for mtimes_ns in of_images:
@@ -383,6 +387,13 @@ class Manifest:
         Raises KeyError for an unknown one.
         """
         return self._mapped_column(f"extra.{name}")
+
+    def lookup_drawn_size(self, sample_id: int) -> tuple[int, int] | None:
+        """Returns the (height, width) that the labels of a sample were drawn on; None where the data do not say it."""
+        height, width = (self._columns.get(f"extra.{name}") for name in DRAWN_SIZE_COLUMNS)
+        if height is None or width is None or not width[sample_id]:
+            return None
+        return int(height[sample_id]), int(width[sample_id])
 
     @property
     def has_weights(self) -> bool:

@@ -23,7 +23,16 @@ ListedValues = LabelValues | TextColumn | RaggedColumn
 _WholeNumber = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # what a column can hold
 LocationFormatter = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
+DRAWN_SIZE_COLUMNS: Final = ("drawn_height", "drawn_width")
 WEIGHTS_LABEL: Final = "\0weights"  # the label under which sources read weights; no text of a configuration has a NUL
+
+
+def build_drawn_size_columns(sizes: Int64s) -> dict[str, Int64s]:
+    """Returns the columns of `ScannedSamples.extra` with the sizes that labels were drawn on, (n, 2), if any is known.
+
+    Each is height and width in pixels, 0 where it is not known.
+    """
+    return dict(zip(DRAWN_SIZE_COLUMNS, sizes.T, strict=True)) if sizes.any() else {}
 
 
 def build_label_key(stream: str, label: str) -> str:
@@ -159,7 +168,8 @@ class ScannedSamples:
     Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
     (n,) has the row of each sample; None means that all rows are samples, in order. `weights` (n,) float32, finite and
     not below 0, are the samples' weights in a batch; None means 1. `extra` has columns of any length that the store
-    needs to find the samples. They are kept in the manifest, and do not count when two lists are compared.
+    needs to find the samples. They are kept in the manifest, and do not count when two lists are compared. Of loose
+    files, `extra` has the columns of `build_drawn_size_columns`, if the data say what their labels were drawn on.
 
     `display_names` (n) are the names that people know the samples by, where those are not their files' names: a pack
     keeps the names of the files that it was made of. None means the names of `sample_names`. Identity, split and

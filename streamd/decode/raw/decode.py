@@ -29,7 +29,8 @@ def decode_raw_into_rows(
     """Reads a file once, and writes what each of `draws` shows of it into the row of the same number."""
     picture = read_raw_picture(data, RawForm(image.channels, image.dtype))
     numbers = picture.turn_upright()
-    drawn = [draw_geometry(image, picture.upright_size, draw) for draw in draws]
+    size, orientation = picture.upright_size, picture.orientation
+    drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     for row, geometry in zip(rows, drawn, strict=True):
         resize_numbers(row, numbers, geometry, image.fill)
     return drawn

@@ -179,6 +179,38 @@ def test_check_reads_shards_like_files_and_finds_copies_across_both(tmp_path: Pa
 
 
 @pytest.mark.long
+def test_pictures_of_other_sizes_than_their_boxes_were_drawn_on_are_named(tmp_path: Path) -> None:
+    objects = [{"image_id": 10 + number, "category_id": 18, "bbox": [20, 10, 20, 20]} for number in range(9)]
+    path = write_coco(tmp_path, objects, 9)
+    listed = json.loads(path.read_text())
+    for image, size in zip(listed["images"], [(160, 120), (80, 60), (0, None), (300, 100)], strict=False):
+        image["width"], image["height"] = size
+    path.write_text(json.dumps(listed))
+    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
+    bad = {"max_fraction": 0.5}
+    found = surveyed(tmp_path, tmp_path, source=source, labels={"boxes": {"type": "boxes", "max": 2}}, bad_samples=bad)
+    boxes = found.streams["train"].labels["boxes"].boxes
+    assert boxes == BoxSummary(9, 1, 0, scaled=1, filled=8, cornered=8, scaled_file="0.png")
+    (bad_file,) = found.streams["train"].unreadable
+    assert (bad_file.file, bad_file.effect) == ("3.png", "verdict")
+    assert bad_file.reason == (
+        "boxes: its labels were drawn on 300x100 pixels, width x height, but the picture has 80x60: the size in the "
+        "data has other proportions; correct or remove it"
+    )
+    said = [each.removeprefix("train: boxes: ") for each in found.warnings if "boxes: the boxes" in each]
+    assert said == [
+        (
+            "the boxes of 1 picture were drawn on another size of it, such as 0.png; they are scaled to the size that "
+            "it has"
+        ),
+        (
+            "the boxes of all pictures lie in the top left quarter; if they were drawn on larger pictures, correct "
+            "their numbers or unit, or name those pictures"
+        ),
+    ]
+
+
+@pytest.mark.long
 def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path) -> None:
     boxes = [[20, 10, 0, 30], [0, 0, 90, 60], [-20, 0, 10, 10], [5, 5, 10, 10]]
     objects = [{"image_id": 10 + number // 2, "category_id": 18, "bbox": box} for number, box in enumerate(boxes)]
@@ -186,7 +218,7 @@ def test_boxes_are_counted_and_odd_ones_are_named_with_their_file(tmp_path: Path
     source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
     found = surveyed(tmp_path, tmp_path, source=source, labels={"boxes": {"type": "boxes", "max": 2}})
     finding = found.streams["train"].labels["boxes"]
-    assert finding.boxes == BoxSummary(4, 2, 1, 1, 2, "0.png", "0.png")
+    assert finding.boxes == BoxSummary(4, 2, 1, 1, 2, "0.png", "0.png", filled=2, cornered=1)
     assert finding.classes == {"car": 0, "dog": 4}
     assert found.troubles == [
         "train: boxes: 1 box has no area and will not be delivered, such as in 0.png; correct or remove such boxes",

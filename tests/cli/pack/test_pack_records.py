@@ -12,6 +12,8 @@ import h5py
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
+from support.boxed_pictures import write_coco
 from support.pack_records import COUNT, IMAGES, write_records
 from support.pack_streams import decoding_here, labels_of, rows_of, stream_of
 
@@ -68,6 +70,31 @@ def test_a_pack_of_records_serves_the_same_records(tmp_path: Path, name: PackFor
     assert packed.samples == COUNT
     assert list(packed.serving["images"]) == list(IMAGES)  # type: ignore[call-overload]  # a mapping of images
     assert_served_alike(config, packed, tmp_path)
+
+
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_boxes_that_were_drawn_on_other_sizes_are_packed_where_they_are_served(
+    tmp_path: Path, name: PackFormat
+) -> None:
+    objects = [
+        {"image_id": 10 + number, "category_id": 3, "bbox": [20, 10, 20, 30], "keypoints": [20, 10, 2, 9, 9, 0]}
+        for number in range(3)
+    ]
+    path = write_coco(tmp_path / "data", objects)
+    exif = Image.Exif()
+    exif[0x112] = 6  # the first picture is upright 60 wide and 80 high, and its boxes were drawn on it as it is stored
+    Image.open(tmp_path / "data/images/0.png").save(tmp_path / "data/images/0.png", exif=exif)
+    listed = json.loads(path.read_text())
+    for image, (width, height) in zip(listed["images"], [(80, 60), (160, 120), (None, None)], strict=True):
+        image["width"], image["height"] = width, height
+    path.write_text(json.dumps(listed))
+    labels = {"boxes": {"type": "boxes", "max": 2}, "points": {"type": "points", "max": 2}}
+    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "data" / "images")}
+    stream = {"source": source, "labels": labels, "image": {"size": [40, 40], "resize": "pad"}}
+    config = {"workers": 1, "streams": {"train": stream}}
+    assert_served_alike(config, pack(config, tmp_path / "packed", name), tmp_path)
+    boxes = read_all(config, tmp_path / "list")[0].boxes["boxes"][:, 0].tolist()
+    assert boxes == [[15, 10, 30, 20, 0], [5, 7.5, 10, 15, 0], [10, 10, 20, 25, 0]]
 
 
 @pytest.mark.parametrize(("first", "second"), [pair for pair in product(PACK_FORMATS, repeat=2) if pair[0] != pair[1]])
