@@ -41,7 +41,11 @@ def version_table() -> str:
             f"{read} are read; another is refused by name: remove it, and the samples are listed again",
         ),
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),
-        ("caches, `….cache`", str(file._VERSION), "the stream works without the cache, and logs this: remove the file"),
+        (
+            "caches, `….cache`",
+            f"{file._VERSION}; {file._VERSION_WITH_BOXES} with boxes or points",
+            "the stream works without the cache, and logs this: remove the file",
+        ),
         ("tokens", str(_field(Token, "version")), "refused: use the version of streamd that saved it, or start over"),
         (
             "checkpoints of ResumeCallback",

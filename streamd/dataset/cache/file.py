@@ -36,8 +36,8 @@ from streamd.limits import GIB, PAGE_BYTES
 
 _HEADER: Final = struct.Struct("<8sIIQ32s32s")
 _MAGIC: Final = b"streamdC"
-_PIXELS_VERSION: Final = 1
-_GEOMETRIES_VERSION: Final = 2  # of records with geometries, which have the orientation of each picture's file
+_VERSION: Final = 1
+_VERSION_WITH_BOXES: Final = 2  # of records with geometries, which have the orientation of each picture's file
 _MODE: Final = 0o600
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
 RECORD_TYPE: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
@@ -56,18 +56,18 @@ class CacheLayout:
     pixel_id: PixelId
     samples: int
     row_bytes: int
-    version: int = _PIXELS_VERSION
+    version: int = _VERSION
 
     @staticmethod
     def from_stream_spec(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
         record = RecordLayout.from_stream_spec(spec)
-        version = _GEOMETRIES_VERSION if record.targets else _PIXELS_VERSION
+        version = _VERSION_WITH_BOXES if record.targets else _VERSION
         return CacheLayout(spec.content_id, pixel_id, spec.samples, record.nbytes, version)
 
     @property
     def cache_file_name(self) -> str:
         """The name of the file. Other samples or other pixels have a file of their own."""
-        version = "" if self.version == _PIXELS_VERSION else f"-{self.version}"
+        version = "" if self.version == _VERSION else f"-{self.version}"
         return f"{self.content_id[:16]}-{self.pixel_id[:16]}{version}.cache"
 
     @property
