@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Texts, find_empty_texts
-from streamd.dataset.labels.encode import NUMBER
+from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
@@ -21,6 +21,9 @@ _CLASS_NAME: Final = re.compile(
     r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
     r".-]?(id|no|index|idx|number|code))?$"
 )
+# The index of pandas, which numbers rows and is saved as a column, and how it and R name columns without a name.
+_INDEX_NAME: Final = re.compile(r"__index_level_[0-9]+__|Unnamed: ?[0-9]+.*|\.\.\.[0-9]+")
+_QUOTED_LIST: Final = r"^(?:[\[({]\s*['\"].*[\])}]|\[\s*\])?$"
 _ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ ]id$")
 
 
@@ -35,13 +38,20 @@ class LabelGuess:
 def guess_label_type(name: str, texts: Texts) -> LabelGuess:
     """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value."""
     rows = len(texts)
+    if _INDEX_NAME.fullmatch(name):
+        return LabelGuess(None, "the index of a data frame, which numbers its rows")
     gaps = _count_true(find_empty_texts(texts))
+    if gaps < rows and _count_true(pc.match_substring_regex(texts, _QUOTED_LIST)) == rows:
+        return LabelGuess("tags")
     if gaps:
         return LabelGuess(None, "empty" if gaps == rows else f"{format_count(gaps, 'row')} of {rows:,} have no value")
     levels = int(pc.count_distinct(texts).as_py())
     if levels == 1 and rows > 1:
         return LabelGuess(None, f"{texts[0].as_py()!r} in every row")
     numbers = _count_true(pc.match_substring_regex(texts, NUMBER))
+    words = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), texts.type))
+    if 0 < numbers < rows and numbers + _count_true(words) == rows:
+        return _describe_no_numbers(texts, numbers)
     if numbers < rows:
         return _guess_type_of_words(texts, levels, numbers)
     if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
@@ -54,9 +64,13 @@ def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
     if levels <= min(MAX_CLASSES, max(2, rows // 2)):
         return LabelGuess("category")
     if numbers > rows // 2:
-        odd = texts.filter(pc.invert(pc.match_substring_regex(texts, NUMBER)))[0].as_py()
-        return LabelGuess(None, f"no number in {format_count(rows - numbers, 'row')}, such as {odd[:40]!r}")
+        return _describe_no_numbers(texts, numbers)
     return LabelGuess(None, f"{levels:,} different texts in {rows:,} rows")
+
+
+def _describe_no_numbers(texts: Texts, numbers: int) -> LabelGuess:
+    odd = texts.filter(pc.invert(pc.match_substring_regex(texts, NUMBER)))[0].as_py()
+    return LabelGuess(None, f"no number in {format_count(len(texts) - numbers, 'row')}, such as {odd[:40]!r}")
 
 
 def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:

@@ -60,17 +60,27 @@ def survey_table(path: Path) -> DataSurvey:
     table = columns.read_table_header(path, PATH_KEY)
     _check_header(path, table.column_names)
     counts = Counter(table.column_names)
-    positions = {name: at for at, name in enumerate(table.column_names) if counts[name] == 1 and name}
+    positions = {
+        name: at
+        for at, name in enumerate(table.column_names)
+        if counts[name] == 1 and name and name not in table.picture_columns
+    }
     with raise_collected_faults() as faults:
         found = columns.read_columns(table, list(positions.values()), faults)
     mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(path, table.format_location)
     by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
     texts = dict(_iterate_text_columns(by_name))
-    image, others = find_image_columns(path, texts)
+    try:
+        image, others = find_image_columns(path, texts)
+    except ConfigError as error:
+        if table.picture_columns:
+            raise columns.build_picture_column_error(path, min(table.picture_columns), PATH_KEY) from error
+        raise
     parts = find_parts({name: each for name, each in texts.items() if name != image.name})
     left_out = {name: "two columns have this name" for name, count in counts.items() if count > 1 and name}
     left_out |= dict.fromkeys(others, f"names images, as {image.name} does")
+    left_out |= dict.fromkeys(table.picture_columns, "holds pictures")
     if parts is not None:
         left_out[parts.column] = "says which rows are train and validation"
     guesses = {

@@ -87,3 +87,8 @@ class FilelistSource(_TextFileSource):
     root: Annotated[Path | None, "The folder that paths are relative to; default: the list's folder."] = None
     part: PartKey = None
     encoding: EncodingKey = field(default=None, repr=False)
+    decimal: Annotated[
+        Literal[".", ","] | None,
+        "The decimal mark of numbers. By default, a comma is one if it cannot separate two whole numbers, as in -0,75; "
+        "a list in which it could be either is refused.",
+    ] = field(default=None, repr=False)

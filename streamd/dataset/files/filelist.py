@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.files import FilelistSource, lookup
-from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
+from streamd.dataset.labels.cells import THOUSANDS, Column, DecimalMark, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
@@ -38,6 +38,13 @@ ChunkedTexts: TypeAlias = Any  # a ChunkedArray of large strings
 
 _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
+_GAP_WITHOUT_COMMA: Final = r"(?:\s*;\s*|\s+)"
+_WHOLE_NUMBER: Final = r"^[+-]?[0-9]+$"
+_PERHAPS_DECIMAL: Final = r"[+-]?[0-9]*(?:,[0-9]+(?:[eE][+-]?[0-9]+)?)?"
+_WITH_DECIMAL_COMMAS: Final = rf"^{_PERHAPS_DECIMAL}(?:{_GAP_WITHOUT_COMMA}{_PERHAPS_DECIMAL})*$"
+_CERTAIN_DECIMAL_COMMA: Final = (
+    r"(?:^|[\s;])[+-]?,|[+-]0+,|,0(?:[0-9]|[0-9]{3,})(?:$|[\s;eE])"  # whole numbers are not written so
+)
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
 _BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
 _BLOCK_CHARS: Final = 4 * MIB  # of a list, split at a time
@@ -55,7 +62,7 @@ def scan_filelist(
         wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
         # A mistake in a label does not keep the paths from being checked: one message names both.
         with faults.collect():
-            columns = _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels")
+            columns = _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels", source.decimal)
             values, specs, fixed = convert_labels(wanted, columns)
             del columns
         files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
@@ -186,23 +193,50 @@ def _choose_label_sources(
 
 
 def _build_label_columns(
-    rows: SourceRows, rests: ChunkedTexts, wanted: Mapping[str, LabelSource], key: str
+    rows: SourceRows, rests: ChunkedTexts, wanted: Mapping[str, LabelSource], key: str, decimal: DecimalMark | None
 ) -> dict[str, list[Column]]:
     if len(wanted) == 1:
-        (label,) = wanted.values()
-        several = [_split_label_numbers(rests) if label.type in {"int", "float"} else rests]
-    else:
-        several = _split_label_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
+        ((name, label),) = wanted.items()
+        column = Column(rests, f"label {name!r}", rows, f"{key}.{name}", decimal)
+        return {name: [_split_label_numbers(column, label.type) if label.type in {"int", "float"} else column]}
+    several = _split_label_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
+    # A comma inside a value is left where tabs separate the values.
     return {
-        name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}")]
+        name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}", decimal or "either")]
         for name, cells in zip(wanted, several, strict=True)
     }
 
 
-def _split_label_numbers(rests: ChunkedTexts) -> Any:
-    """Splits one label into a list of numbers a line; returns the texts as they are if no line has several."""
-    lists = pc.split_pattern_regex(rests, _GAP)
-    return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
+def _split_label_numbers(column: Column, kind: str) -> Column:
+    """Returns a label of numbers as a column of lists, one number or several a line; of texts if no line has several.
+
+    Raises ConfigError where each comma may stand before a fraction or between two whole numbers.
+    """
+    rests, mark = column.cells, column.decimal_mark
+    texts = pc.filter(rests, pc.invert(find_empty_texts(rests)))
+    may_be_decimal = (
+        mark != "."
+        and pc.any(pc.match_substring(texts, ",")).as_py()
+        and pc.all(pc.match_substring_regex(texts, _WITH_DECIMAL_COMMAS)).as_py()
+    )
+    if mark is None and may_be_decimal:
+        has_one_number = pc.any(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py()
+        if pc.any(pc.match_substring_regex(texts, _CERTAIN_DECIMAL_COMMA)).as_py():
+            mark = ","
+        # A line of one number beside lines of two would be a vector of another length; a comma may mark thousands.
+        elif has_one_number:
+            mark = "either"
+        elif kind == "float" or pc.all(pc.match_substring_regex(texts, THOUSANDS)).as_py():
+            row = int(np.argmax(np.asarray(pc.match_substring(rests, ","))))
+            raise ConfigError(
+                f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
+                f"{rests[row].as_py()[:80]!r}, whose "
+                "comma may be a decimal comma or separate two numbers, as in every line of the list; add decimal: ',' "
+                "under source for one number, or decimal: '.' for two"
+            )
+    lists = pc.split_pattern_regex(rests, _GAP_WITHOUT_COMMA if mark in {",", "either"} else _GAP)
+    is_single = pc.max(pc.list_value_length(lists)).as_py() == 1
+    return replace(column, cells=rests if is_single else lists, decimal_mark=mark)
 
 
 def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:

@@ -223,6 +223,9 @@ def read_requested_columns(
 ) -> dict[ColumnRequest, Column]:
     """Reads the requested columns. Rows of another width than the header are left out, and added to `faults`."""
     positions = {ask: table.find_column_index(ask.column, ask.named_by) for ask in requests}
+    held = next((ask for ask in requests if ask.column in table.picture_columns), None)
+    if held is not None:  # refused before it is read: such columns are the largest
+        raise columns.build_picture_column_error(table.path, held.column, held.named_by)
     cells_at = columns.read_columns(table, list(positions.values()), faults)
     mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(table.path, table.format_location)

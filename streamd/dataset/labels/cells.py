@@ -38,7 +38,7 @@ WideNumbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 _DECIMAL_COMMA: Final = r"^([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)$"
-_THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
+THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
 _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 
@@ -307,7 +307,7 @@ def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
         )
     # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
     # not, such as 1,5, settles it for all.
-    if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, _THOUSANDS)).any():
+    if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, THOUSANDS)).any():
         raise ConfigError(
             f"{where}, whose comma may be a decimal comma or a thousands separator, as in every number of the column; "
             "add decimal: ',' under source, or remove the commas"

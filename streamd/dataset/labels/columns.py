@@ -75,13 +75,14 @@ class TextFormat:
 class TableFile:
     """A table: its file, the names of its columns, and the configuration key that names it.
 
-    `text` is None for Parquet.
+    `text` is None for Parquet, where `picture_columns` hold encoded pictures instead of their names.
     """
 
     path: Path
     column_names: tuple[str, ...]
     key: str
     text: TextFormat | None = None
+    picture_columns: frozenset[str] = frozenset()
     _lines: list[int] = field(default_factory=list)  # where each row begins; filled by the first `format_location`
 
     def format_location(self, row: int) -> str:
@@ -155,6 +156,7 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
     """Reads the names of the columns, and decides how the rest is read. Raises ConfigError."""
     suffix, settings = path.suffix.lower(), settings or TextSettings()
     text: TextFormat | None = None
+    pictures: frozenset[str] = frozenset()
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
@@ -164,6 +166,7 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
+                pictures = _find_picture_columns(path)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
@@ -176,7 +179,45 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
                 f"{key}: {format_path(path)} does not have the suffix of a table; streamd reads "
                 f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save the table as one of these"
             )
-    return TableFile(path, tuple(name.strip() for name in names), key, text)
+    return TableFile(path, tuple(name.strip() for name in names), key, text, pictures)
+
+
+def _find_picture_columns(path: Path) -> frozenset[str]:
+    """Returns the columns of a Parquet file that hold bytes which are no text, or records with such bytes."""
+    with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        found = {field.name.strip() for field in schema if _has_bytes_field(field.type)}
+        binary = [field.name for field in schema if _is_bytes_type(field.type)]
+        for name in binary:
+            # A database may write names as bytes, so the first cell decides.
+            first = next(file.iter_batches(1, columns=[name]), None)
+            if first is not None and first.num_rows and not _is_name(first.column(0)[0].as_py() or b""):
+                found.add(name.strip())
+    return frozenset(found)
+
+
+def _is_bytes_type(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _has_bytes_field(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind)) and any(_is_bytes_type(field.type) for field in kind)
+
+
+def _is_name(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def build_picture_column_error(path: Path, column: str, key: str) -> ConfigError:
+    """Returns the error for a column that should name pictures, and holds them."""
+    return ConfigError(
+        f"{key}: column {column!r} of {format_path(path)} holds the pictures themselves, as bytes, and not the names "
+        "of files; write each picture into a file and its name into a column, or write the pictures into tar shards and "
+        "use kind tar"
+    )
 
 
 def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFormat:
