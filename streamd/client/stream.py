@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import islice, repeat
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Final, Literal, NamedTuple, NoReturn, Self
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.curve_keys import CurveKeys
@@ -34,25 +36,45 @@ from streamd.errors import (
     ForkedClientError,
     NoDatasetError,
     ProtocolError,
+    ReceiptError,
     RefusedError,
     StreamdError,
 )
 from streamd.ipc.messages import ReceiptDue
-from streamd.limits import LAST_WORD_S
+from streamd.limits import LAST_WORD_S, MIN_CREDIT
+
+
+class _Pass(NamedTuple):
+    """What one iterator reads: the batches of `epoch`, or of all epochs if it is None.
+
+    `is_anew`: the pass began at index 0 whatever was read before, so it ends when another one does the same.
+    """
+
+    epoch: int | None
+    is_anew: bool = False
+
+
+_ALL_EPOCHS: Final = _Pass(None)
+
+
+class _NotYetError(StreamdError):
+    """What a stream needs to end an epoch has not come within the time that the caller has for it."""
 
 
 class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
-    `spec` is the stream's specification in batches of the trainer's size, `rank` that of this trainer among the `world`
-    that share it, `receipts` the accounts of its epochs, and `timings` where the time of each whole epoch went.
+    `spec` is the stream's specification in batches of the trainer's size, and `rank` that of this trainer among the
+    `world` that share it.
 
     The position belongs to the stream: breaking out of a loop keeps it, a later loop continues there, and several
-    iterators advance the same position. An error ends no iterator: once its cause is gone, `next()` returns the batch
-    that was due. A loop that was interrupted (Ctrl-C) continues after the last batch that it received.
+    iterators advance the same position. An epoch is over when its last batch was handed out, also for a program that
+    takes exactly `len()` batches and asks for no more: the next pass is the next epoch. An error ends no iterator: once
+    its cause is gone, `next()` returns the batch that was due. A loop that was interrupted (Ctrl-C) continues after the
+    last batch that it received.
 
-    One thread at a time may iterate, `seek` or read the `token`; any thread may `close`. A stream that is no longer
-    referenced closes itself.
+    Any thread may use a stream: threads that iterate over it share its batches, each of which goes to one of them. A
+    stream that is no longer referenced closes itself.
     """
 
     def __init__(
@@ -69,9 +91,9 @@ class Stream:
         check_ended_session_limit(split.served_spec.name)
         self.spec = split.trainer_spec
         self.rank, self.world = subscription.rank, subscription.world
-        self.receipts: list[Receipt] = []
-        self.timings: list[EpochTiming] = []
         self.wait_s = 0.0
+        self._receipts: list[Receipt] = []
+        self._timings: list[EpochTiming] = []
         # References the client, whose finaliser would end a private daemon while this stream still reads from it.
         self.keep_alive: object = None
         self.lookup_names: Callable[[Iterable[int]], list[str]] | None = None  # set by the client
@@ -91,10 +113,17 @@ class Stream:
         self._is_interrupted = False
         self._handed_cursor = Cursor()  # the position after the last batch that the loop received
         self._is_finishing_epoch = False
+        self._finish_limit_s: float | None = None  # the longest that the end of an epoch may wait; None: no limit
+        self._unraised_error: ReceiptError | None = None  # an account that does not add up: raised by the next call
+        # Held while a thread takes a batch or changes the position. Reentrant, since a signal's handler may `close`. A
+        # forked child never takes it: the thread that held it may not exist there.
+        self._lock = threading.RLock()
+        self._present_pass: _Pass | None = None  # the pass that `epochs()` began last
         self._was_asked = True  # the last iterator of `epochs()` was asked for a batch
         self._lookup_slot_layout = lru_cache(1)(partial(compute_layout, self._served_spec))  # by the number of rows
         self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._set_start_position(start)
+        self._note_place()
         self._first_epoch = self.epoch
         self._open_session()
 
@@ -118,6 +147,12 @@ class Stream:
             self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
         )
         self._clock = EpochClock()
+
+    def _note_place(self) -> None:
+        """Notes that the caller has chosen the present position: passes that begin anew begin here first."""
+        self._placed_token = self._last_token  # the same object until a batch is taken
+        self._pass_epoch = self.epoch  # the epoch that all passes that begin anew read
+        self._whole_passes = 0  # those that were read to their end
 
     def _open_session(self, *, is_running: bool = False) -> None:
         self._handoff = Handoff(self._tally.cursor)
@@ -159,6 +194,7 @@ class Stream:
         if self._subscription.live:
             self._subscription = self._session.subscription
             self._set_start_position(self._handoff.cursor)
+            self._note_place()
             self._first_epoch = self.epoch
 
     def set_fatal_error(self, error: StreamdError) -> None:
@@ -186,12 +222,24 @@ class Stream:
     def epochs_left(self) -> int | None:
         """The number of epochs with steps left, including the present one; None for a subscription without end."""
         epochs = self._subscription.epochs
-        return None if epochs is None else max(0, epochs - self.epoch - (0 if self.steps_left else 1))
+        return None if epochs is None else max(0, epochs - self._tally.cursor.epoch - (0 if self.steps_left else 1))
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
-        return self._tally.cursor.epoch
+        return self._tally.cursor.epoch + (1 if self._is_epoch_handed_out() else 0)
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """The accounts of the epochs so far; waits up to 1 s for that of an epoch whose last batch was handed out."""
+        self._finish_epoch_quietly()
+        return self._receipts
+
+    @property
+    def timings(self) -> list[EpochTiming]:
+        """Where the time of each whole epoch went, for the epochs that have their receipt."""
+        self._finish_epoch_quietly()
+        return self._timings
 
     @property
     def reconnects(self) -> int:
@@ -205,7 +253,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterates over all batches up to the last epoch's end; empty if that was reached."""
-        return iter(partial(self._advance_to_next_batch, None), None)
+        return self._iterate_pass(_ALL_EPOCHS)
 
     def names(self, sample_ids: Iterable[int]) -> list[str]:
         """Returns the file names of samples of this stream: see `Client.names`."""
@@ -213,21 +261,37 @@ class Stream:
             raise self._build_closed_error()
         return self.lookup_names(sample_ids)
 
-    def epochs(self) -> Iterator[Iterator[Batch]]:
+    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]:
         """Yields one iterator for each epoch, beginning with the rest of the present one.
 
         If an epoch is left early, the next iterator continues it: a loop that takes one batch from each iterator still
         reaches the end without losing any. Raises StreamdError when no batch is taken from an iterator, since such a
         loop would never end.
+
+        anew: each iterator begins at index 0 of the same epoch instead, as an evaluation does, however much was read
+            before. The first one after `resume=` or `seek` goes on there. `epochs` of the subscription then counts
+            whole passes, and a pass that was left early gets a receipt `complete: false, ok: true`. An iterator raises
+            StreamdError once a later one has begun.
         """
-        while self._has_epochs_left():
+        while (begun := self._begin_pass(anew=anew)) is not None:
             self._was_asked = False
-            yield iter(partial(self._advance_to_next_batch, self._tally.cursor.epoch), None)
+            yield self._iterate_pass(begun)
             if not self._was_asked:
                 raise StreamdError(
                     f"no batch was taken from epoch {self.epoch} of stream {self.spec.name!r}: iterate over each item "
                     "of epochs() before you ask for the next one, since each item continues where the stream is"
                 )
+
+    def end_epoch(self) -> None:
+        """Waits for the receipt of an epoch whose last batch was handed out; does nothing within an epoch.
+
+        The next pass does the same. Raises ReceiptError if the account does not add up.
+        """
+        if self._pid == os.getpid():
+            with self._lock:
+                if not self._closed:
+                    self._complete_last_call()
+                    self._finish_epoch_if_handed_out()
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Moves to the position after the token's batch, or after the end of its epoch, forwards or backwards.
@@ -237,32 +301,62 @@ class Stream:
         position.
         """
         self._check_not_closed_or_forked()
-        if after == "epoch":
-            self._restart_session_at(parse_token(token, self._served_spec).at_next_epoch())
-        else:
-            self._restart_session_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
+        with self._lock:
+            if after == "epoch":
+                self._restart_session_at(parse_token(token, self._served_spec).at_next_epoch())
+            else:
+                self._move_to_token(token)
+            self._note_place()
 
     def rewind(self) -> None:
         """Moves to index 0 of the subscription's first epoch. An epoch left early gets a receipt that says so."""
         self._check_not_closed_or_forked()
-        start = Cursor(self._first_epoch)
-        is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
-        if self._is_interrupted or self._last_token is not self._start_token or is_elsewhere:
-            self._add_partial_receipt()
-            self._restart_session_at(start)
+        with self._lock:
+            self._rewind_to_epoch(self._first_epoch)
 
     def return_to(self, token: str) -> None:
         """Moves like `seek`. An epoch left early gets a receipt that says so."""
         self._check_not_closed_or_forked()
-        self._add_partial_receipt()
-        self.seek(token)
+        with self._lock:
+            self._add_partial_receipt()
+            self._move_to_token(token)
+            self._present_pass = None
+
+    def look_ahead(
+        self, batches: int, timeout_s: float, *, anew: bool = False, token: str | None = None
+    ) -> list[Batch]:
+        """Returns copies of the first batches of the next pass, read in a session of their own: nothing moves.
+
+        anew: see `epochs`. token: the position to look from; default: this stream's.
+        """
+        self._check_not_closed_or_forked()
+        start: Token | Cursor = Cursor(self._pass_epoch)
+        if not anew or self._last_token is self._placed_token:
+            start = parse_token_for_rank(token or self.token, self._served_spec, self.world, self._split.rows)
+        # Without an end, so that there is something to look at behind the last epoch.
+        subscription = replace(self._subscription, epochs=None, credit=MIN_CREDIT, live=False, together=0)
+        places = self._endpoint, self._split, subscription, start
+        with Stream(*places, self._patience_s, self._reporter, self._find_names, self._curve) as other:
+            other.wait_until_open(timeout_s)
+            return [batch.copy() for batch in islice(other, batches)]
+
+    def _move_to_token(self, token: str | bytes) -> None:
+        self._restart_session_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
+
+    def _rewind_to_epoch(self, epoch: int) -> None:
+        start = Cursor(epoch)
+        is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
+        if self._is_interrupted or self._last_token is not self._start_token or is_elsewhere:
+            self._add_partial_receipt()
+            self._restart_session_at(start)
+            self._present_pass = None
 
     def _add_partial_receipt(self) -> None:
-        self._finish_last_epoch()
+        self._finish_epoch_quietly()
         receipt = self._build_receipt(None)
         if self._last_token is not self._start_token and receipt.steps and not self._is_past_last_epoch():
             # There is no call between these two, at which an interrupt could be handled: the receipt is added once.
-            self.receipts += [receipt]
+            self._receipts += [receipt]
             self._start_token = self._last_token
 
     def close(self) -> None:
@@ -273,17 +367,20 @@ class Stream:
         """
         if self._closed:
             return
-        self._finish_last_epoch()
+        is_forked = self._pid != os.getpid()
+        self._finish_epoch_quietly()
         self._closed = True
         # In a forked child the I/O thread does not exist, and the session is the parent's.
-        if self._pid == os.getpid():
+        if not is_forked:
             self._finalizer.detach()
             self._io_thread.stop()
             self._handoff.close(self._build_closed_error())
-        receipt = self._build_receipt(None)
-        if receipt.steps and not self._is_past_last_epoch():
-            self.receipts.append(receipt)
-        self._rebatcher.close()
+        # A thread that waited for a batch has its error now, and leaves the lock.
+        with nullcontext() if is_forked else self._lock:
+            receipt = self._build_receipt(None)
+            if receipt.steps and not self._is_past_last_epoch():
+                self._receipts.append(receipt)
+            self._rebatcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -315,23 +412,68 @@ class Stream:
 
     # --- an epoch
 
-    def _advance_to_next_batch(self, epoch: int | None) -> Batch | None:
-        """Returns the next batch, of `epoch` if it is given; None at the end.
+    def _begin_pass(self, *, anew: bool) -> _Pass | None:
+        """Begins a pass, after the end of an epoch whose last batch was handed out; None if no epoch is left."""
+        self._check_not_closed_or_forked()
+        with self._lock:
+            self._complete_last_call()
+            self._finish_epoch_if_handed_out()
+            if anew:
+                epochs = self._subscription.epochs
+                if epochs is not None and self._pass_epoch + self._whole_passes >= epochs:
+                    return None
+                if self._last_token is not self._placed_token:
+                    self._rewind_to_epoch(self._pass_epoch)
+            if not self._has_epochs_left():
+                return None
+            self._present_pass = _Pass(self._tally.cursor.epoch, anew)
+            return self._present_pass
 
-        A function and not a generator: a suspended generator's frame would keep the last batch, and with it the lease.
-        """
-        self._was_asked = True
-        if self._is_interrupted:
-            self.seek(self._last_token())
-        while self._has_epochs_left() and (epoch is None or epoch == self._tally.cursor.epoch):
-            batch = self._take_trainer_batch()
+    def _iterate_pass(self, one: _Pass) -> Iterator[Batch]:
+        # Written in C and without a state of its own: threads may share it, no interrupt falls between a batch and the
+        # loop, and it keeps no batch, and with it no lease, as the frame of a generator would.
+        return map(self._advance_to_next_batch, repeat(one))
+
+    def _advance_to_next_batch(self, one: _Pass) -> Batch:
+        """Returns the next batch of a pass. Raises StopIteration at its end."""
+        self._check_not_closed_or_forked()
+        batch: Batch | None = None
+        try:
+            with self._lock:
+                self._was_asked = True
+                self._check_pass_is_present(one)
+                self._complete_last_call()
+                before = self._last_token
+                while self._has_epochs_left() and one.epoch in (None, self._tally.cursor.epoch):
+                    batch = self._take_trainer_batch()
+                    if batch is not None:
+                        self._last_token = batch.make_token
+                        self._handed_cursor = self._tally.cursor
+                        break
+                    self._finish_epoch()
             if batch is not None:
-                # There is no call from here to the return, so no interrupt can leave a batch counted and not returned.
-                self._last_token = batch.make_token
-                self._handed_cursor = self._tally.cursor
                 return batch
-            self._finish_epoch()
-        return None
+        except BaseException:
+            # An interrupt after the batch was counted, so that the loop does not get it: the next call takes it again.
+            if batch is not None and self._last_token in (before, batch.make_token):
+                self._last_token, self._is_interrupted = before, True
+            raise
+        raise StopIteration
+
+    def _check_pass_is_present(self, one: _Pass) -> None:
+        if one.is_anew and one is not self._present_pass:
+            raise StreamdError(
+                f"this pass over stream {self.spec.name!r} is over: another one has begun at index 0, and they share "
+                f"one position; give each its own, as in  client.subscribe({self.spec.name!r})"
+            )
+
+    def _complete_last_call(self) -> None:
+        """Raises what an earlier call could not raise, and goes back to the last batch if an interrupt left it."""
+        if self._unraised_error is not None:
+            error, self._unraised_error = self._unraised_error, None
+            raise error
+        if self._is_interrupted:
+            self._move_to_token(self._last_token())
 
     def _take_trainer_batch(self) -> Batch | None:
         """Returns the trainer's next batch; None at the epoch's end. Notes if an interrupt left a batch half taken."""
@@ -352,11 +494,16 @@ class Stream:
             raise
 
     def _has_epochs_left(self) -> bool:
-        self._check_not_closed_or_forked()
+        if self._closed:  # while this thread waited for the lock
+            raise self._build_closed_error()
         return not self._is_past_last_epoch()
 
     def _is_past_last_epoch(self) -> bool:
         return self._subscription.epochs is not None and self._tally.cursor.epoch >= self._subscription.epochs
+
+    def _is_epoch_handed_out(self) -> bool:
+        """Whether the last batch of the present epoch was handed out, and its receipt is still to be added."""
+        return bool(self._tally.cursor.history) and not self.steps_left and not self._is_past_last_epoch()
 
     def _count_epoch_steps_left(self) -> int:
         """Returns how many of the stream's own steps are left in the present epoch."""
@@ -404,7 +551,9 @@ class Stream:
         if self._clock.began_ns is None:
             self._clock.start_epoch(started_ns, self.wait_s)
         # A batch that is ready is taken without the cost of a wait's bookkeeping.
-        received = self._handoff.take_batch(after, 0)
+        received = self._handoff.take_batch(after, self._finish_limit_s or 0)
+        if received is None and self._finish_limit_s is not None:
+            raise _NotYetError
         if received is None:
             received = self._waits.wait_for_batch(after, self._describe_place)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
@@ -421,12 +570,26 @@ class Stream:
             return f"{place} the end of epoch {cursor.epoch}"
         return f"{place} epoch {cursor.epoch}, index {self._rebatcher.compute_next_index(cursor.next_base_index)}"
 
+    def _finish_epoch_if_handed_out(self) -> None:
+        """Ends an epoch whose last batch was handed out. Does nothing within an epoch."""
+        if self._is_epoch_handed_out():
+            # Batches of the stream that fill none of the trainer's are left: they are counted, and not handed out.
+            if self._take_trainer_batch() is not None:
+                raise ReceiptError(f"epoch {self._tally.cursor.epoch} has more steps than announced")
+            self._finish_epoch()
+
     def _finish_epoch(self) -> None:
         """Waits for the receipt at an epoch's end and checks it."""
         self._check_not_closed_or_forked()
+        epoch = self._tally.cursor.epoch
         self._is_finishing_epoch = True
         try:
-            due = self._waits.wait_for_receipt(self._tally.cursor.epoch, self._describe_place)
+            if self._finish_limit_s is None:
+                due = self._waits.wait_for_receipt(epoch, self._describe_place)
+            elif (arrived := self._handoff.wait_for_receipt(epoch, self._finish_limit_s)) is not None:
+                due = arrived
+            else:
+                raise _NotYetError
         finally:
             self._is_finishing_epoch = False
         self._check_receipt(due)
@@ -435,24 +598,25 @@ class Stream:
             # get the report on this receipt.
             self._io_thread.wait_for_queued_calls(LAST_WORD_S)
 
-    def _finish_last_epoch(self) -> None:
-        """Checks the receipt of an epoch whose last batch was taken, if the loop ended before it asked for the receipt.
+    def _finish_epoch_quietly(self) -> None:
+        """Ends an epoch whose last batch was handed out, if what that takes comes within `LAST_WORD_S`.
 
-        Waits at most `LAST_WORD_S`. Does nothing within an epoch, after an interrupt, or in a forked child.
+        Does nothing within an epoch, after an interrupt, in a forked child, or while another thread takes a batch. If
+        the account does not add up, the receipt records it and the next call raises it.
         """
-        at_end = (
-            self._tally.steps_taken
-            and not self._is_past_last_epoch()
-            and not self._count_epoch_steps_left()
-            and self._rebatcher.is_between_batches
-        )
-        if not at_end or self._is_interrupted or self._is_finishing_epoch or self._pid != os.getpid():
+        if self._pid != os.getpid() or self._closed or not self._lock.acquire(blocking=False):
             return
-        with suppress(StreamdError):  # the receipt records a mismatch; without one, the epoch counts as left early
-            wait_s = 0 if self._handoff.away_since_s else LAST_WORD_S
-            due = self._handoff.wait_for_receipt(self._tally.cursor.epoch, wait_s)
-            if due is not None:
-                self._check_receipt(due)
+        try:
+            if not self._is_interrupted and not self._is_finishing_epoch:
+                self._finish_limit_s = 0 if self._handoff.away_since_s else LAST_WORD_S
+                self._finish_epoch_if_handed_out()
+        except ReceiptError as error:
+            self._unraised_error = error
+        except StreamdError:  # the next call meets it again; without a receipt, the epoch counts as left early
+            pass
+        finally:
+            self._finish_limit_s = None
+            self._lock.release()
 
     def _check_receipt(self, due: ReceiptDue) -> None:
         """Compares the epoch's account with the daemon's, stores the receipt, and moves to the next epoch.
@@ -464,14 +628,16 @@ class Stream:
         timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
         following = start_tally(self._tally.cursor.at_next_epoch(), self._served_spec, self._tally.pixel_id)
         # There is no call between these five assignments, so an interrupt falls before all of them, or after.
-        self.receipts += [receipt]
-        self.timings += [timing]
+        self._receipts += [receipt]
+        self._timings += [timing]
         self._clock = clock
         self._rebatcher.unused_samples = 0
         self._tally = following
         self._handoff.move_cursor(following.cursor)
         report = partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
         self._io_thread.queue_session_call(report)
+        if self._present_pass is not None and self._present_pass.is_anew:
+            self._whole_passes += 1
         if not receipt.ok:
             raise build_receipt_error(receipt, due.digest)
 
