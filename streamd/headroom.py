@@ -51,8 +51,9 @@ class Replay:
         """Iterates over all batches of all epochs."""
         return itertools.chain.from_iterable(self.epochs())
 
-    def epochs(self) -> Iterator[Iterator[Batch]]:
-        """Returns an iterator that yields one iterator for each epoch."""
+    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]:
+        """Returns an iterator that yields one iterator for each epoch; held batches are the same ones `anew` or not."""
+        del anew
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         return map(self._replay_epoch, numbers)
 
@@ -65,6 +66,14 @@ class Replay:
     def epochs_left(self) -> int | None:
         """The number of epochs that each call of `epochs()` yields; None without end."""
         return self.epochs_wanted
+
+    def end_epoch(self) -> None:
+        """Does nothing: held batches have no receipts."""
+
+    def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[Batch]:
+        """Returns the first of the held batches."""
+        del anew, token
+        return list(self.held[:batches])
 
     def names(self, _: Iterable[int]) -> list[str]:
         """Raises StreamdError: held batches have no connection to the daemon, which knows the files."""

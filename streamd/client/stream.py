@@ -41,7 +41,7 @@ from streamd.errors import (
     StreamdError,
 )
 from streamd.ipc.messages import ReceiptDue
-from streamd.limits import LAST_WORD_S, MIN_CREDIT
+from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT
 
 
 class _Pass(NamedTuple):
@@ -322,9 +322,7 @@ class Stream:
             self._move_to_token(token)
             self._present_pass = None
 
-    def look_ahead(
-        self, batches: int, timeout_s: float, *, anew: bool = False, token: str | None = None
-    ) -> list[Batch]:
+    def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[Batch]:
         """Returns copies of the first batches of the next pass, read in a session of their own: nothing moves.
 
         anew: see `epochs`. token: the position to look from; default: this stream's.
@@ -337,7 +335,7 @@ class Stream:
         subscription = replace(self._subscription, epochs=None, credit=MIN_CREDIT, live=False, together=0)
         places = self._endpoint, self._split, subscription, start
         with Stream(*places, self._patience_s, self._reporter, self._find_names, self._curve) as other:
-            other.wait_until_open(timeout_s)
+            other.wait_until_open(CONNECT_TIMEOUT_S)
             return [batch.copy() for batch in islice(other, batches)]
 
     def _move_to_token(self, token: str | bytes) -> None:
@@ -574,8 +572,11 @@ class Stream:
         """Ends an epoch whose last batch was handed out. Does nothing within an epoch."""
         if self._is_epoch_handed_out():
             # Batches of the stream that fill none of the trainer's are left: they are counted, and not handed out.
-            if self._take_trainer_batch() is not None:
-                raise ReceiptError(f"epoch {self._tally.cursor.epoch} has more steps than announced")
+            extra = self._take_trainer_batch()
+            if extra is not None:
+                raise ReceiptError(
+                    f"epoch {extra.epoch} has more steps than announced: batch {extra.index} came after its end"
+                )
             self._finish_epoch()
 
     def _finish_epoch(self) -> None:

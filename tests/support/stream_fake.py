@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -18,7 +19,7 @@ from streamd.core.receipt import Receipt
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
-from streamd.errors import ReceiptError, RefusedError, suggest_name
+from streamd.errors import ReceiptError, RefusedError, StreamdError, suggest_name
 from streamd.ipc.mapping import build_leased_arrays
 from support.sample_specs import some_spec
 
@@ -70,6 +71,10 @@ class FakeStream:
     rank: int = 0
     world: int = 1
     rewinds: int = 0
+    present_pass: object = None  # of `epochs(anew=True)`
+    placed: bool = True  # nothing was read since it began or was moved by `seek`
+    pass_epoch: int = 0
+    whole_passes: int = 0
 
     @property
     def steps_left(self) -> int:
@@ -89,13 +94,42 @@ class FakeStream:
         order = np.random.default_rng(epoch).permutation(self.spec.samples)
         return order[index * self.spec.batch_size :][: self.spec.batch_rows(index)].astype(np.int64)
 
-    def epochs(self) -> Iterator[Iterator[FakeBatch]]:
-        """One iterator an epoch; one that was left early is gone on with."""
-        while self.total_epochs is None or self.epoch < self.total_epochs:
-            yield self._batches(self.epoch)
+    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[FakeBatch]]:
+        """One iterator an epoch; one that was left early is gone on with, or begun `anew`."""
+        while True:
+            self.end_epoch()
+            passes = self.pass_epoch + self.whole_passes if anew else self.epoch
+            if self.total_epochs is not None and passes >= self.total_epochs:
+                return
+            if anew and not self.placed:
+                self._rewind_to(self.pass_epoch)
+            self.present_pass = object() if anew else None
+            yield self._batches(self.epoch, self.present_pass)
+
+    def end_epoch(self) -> None:
+        """Adds the receipt of an epoch whose last batch was handed out."""
+        if self.index == self.spec.batches:
+            self._receive(complete=True)
+            self.epoch, self.index = self.epoch + 1, 0
+            self.whole_passes += self.present_pass is not None
+            if self.missed:
+                raise ReceiptError(f"epoch {self.epoch - 1} does not add up")
+
+    def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[FakeBatch]:
+        """The next batches, without a lease."""
+        there = FakeStream(self.spec, epoch=self.epoch, index=self.index)
+        if token is not None:
+            there.seek(token)
+        if anew and not self.placed:
+            there.epoch, there.index = self.pass_epoch, 0
+        return list(islice(chain.from_iterable(there.epochs()), batches))
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
         """Continues after the batch `epoch:index`, or its epoch."""
+        self._move_to(token, after)
+        self.placed, self.pass_epoch, self.whole_passes = True, self.epoch, 0
+
+    def _move_to(self, token: str, after: Literal["step", "epoch"] = "step") -> None:
         epoch, index = map(int, token.split(":"))
         ends = after == "epoch" or index + 1 == self.spec.batches
         self.epoch, self.index = (epoch + 1, 0) if ends else (epoch, index + 1)
@@ -107,31 +141,36 @@ class FakeStream:
 
     def rewind(self) -> None:
         """Goes to the beginning of the first epoch."""
-        if (self.epoch, self.index) != (0, 0):
+        self._rewind_to(0)
+
+    def _rewind_to(self, epoch: int) -> None:
+        if (self.epoch, self.index) != (epoch, 0):
             self.close()
             self.rewinds += 1
-            self.epoch, self.index = 0, 0
+            self.epoch, self.index, self.present_pass = epoch, 0, None
 
     def return_to(self, token: str) -> None:
         """Continues after the batch `epoch:index`, an epoch left early having its receipt."""
         self.close()
-        self.seek(token)
+        self._move_to(token)
+        self.present_pass = None
 
     def close(self) -> None:
         """What leaving the `with` does: an epoch that was left early gets its receipt."""
+        self.end_epoch()
         if self.index:
             self._receive(complete=False)
 
-    def _batches(self, epoch: int) -> Iterator[FakeBatch]:
+    def _batches(self, epoch: int, own: object) -> Iterator[FakeBatch]:
         while self.epoch == epoch and self.index < self.spec.batches:
             self.taken.append((epoch, self.index))
             self.index += 1
+            self.placed = False
             yield self._batch(*self.taken[-1])
+            if own is not None and own is not self.present_pass:
+                raise StreamdError("this pass is over: another one has begun")
         if self.epoch == epoch:
-            self._receive(complete=True)
-            self.epoch, self.index = epoch + 1, 0
-            if self.missed:
-                raise ReceiptError(f"epoch {epoch} does not add up")
+            self.end_epoch()
 
     def _batch(self, epoch: int, index: int) -> FakeBatch:
         ids = self.ids(epoch, index)

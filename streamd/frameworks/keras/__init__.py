@@ -56,6 +56,7 @@ def fit_data(
     one_hot: bool = False,
     class_weight: GivenWeights | None = None,
     steps: int | None = None,
+    evaluate: bool | None = None,
 ) -> StreamAdapter:
     """Wraps a stream for use as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
@@ -67,11 +68,15 @@ def fit_data(
     without `epochs`, so that only `fit` sets their number; a `fit` of more epochs than the subscription has is refused
     at once.
 
-    Every argument of Keras's methods is honoured, or refused with a message that says what to write instead. A loop
-    over the returned object sees the batches of `evaluate`, and leaves the position of `fit` unchanged. After
+    Every argument of Keras's methods is honoured, or refused with a message that says what to write instead. After
     `predict`, its `labels` and `names()` (file names) are those of the rows of the result. Replicas of a
     MirroredStrategy, and on JAX the devices of a keras.distribution, share each batch; if each device has its own
     process, subscribe with rank="auto".
+
+    Each loop over the returned object is a pass, for a training loop of your own: the next epoch, as in `fit`, or the
+    rest of one that was left early, of copies of the batches as the model receives them. A loop that takes exactly
+    `len` batches has ended its epoch. `preview(batches=1)` returns the first batches of the next pass and moves
+    nothing.
 
     inputs: the images and labels that go into the model: an array for one, a dict for several. None: all images but
         those of mode index. Labels alone: these, and the first image as "images". Otherwise exactly what is named.
@@ -83,6 +88,10 @@ def fit_data(
     steps: ends each epoch of `fit`, validation, `evaluate` and `predict` after this many steps, if the stream's epoch
         is longer. The next epoch of `fit` continues after them, so that no batch is skipped and several epochs of `fit`
         make one of the stream.
+    evaluate: True makes each loop over the returned object begin anew at index 0 of the same epoch, so that a
+        validation loop sees the same samples each time; only the first one after `resume=` or `seek` goes on there. A
+        pass that breaks off gets a receipt `complete: false, ok: true`, and `epochs` of the subscription counts whole
+        passes. Default: True for a stream whose shuffle is none, else False. Keras's own methods do not need it.
 
     Batches are `(x, y)`, or `(x, y, weights)` if samples or classes have weights (which are multiplied), bad samples
     are masked, or the last batch is padded. Weights are (B,), but (B, H, W) for an image and (B, max) for boxes. Rows
@@ -93,7 +102,7 @@ def fit_data(
     load_keras()
     steps = None if steps is None else _parse_steps(steps)
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
-    return _load_adapter_type()(stream, feed, steps)
+    return _load_adapter_type()(stream, feed, steps, evaluate)
 
 
 def _parse_steps(given: object) -> int:

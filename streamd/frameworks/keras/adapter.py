@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from types import FrameType
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -28,7 +29,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import ConfigError
 from streamd.frameworks.keras.arguments import (
     VALIDATION_SPLIT_REMEDY,
     FedStream,
@@ -60,6 +61,7 @@ from streamd.frameworks.model_inputs import (
     FeedStream,
     ModelFeed,
     add_class_weights,
+    begins_anew,
     build_blank_batch,
 )
 
@@ -94,11 +96,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     `steps` steps, across the stream's epochs. `evaluate`, `predict` and validation take the first steps of the
     subscription's first epoch.
 
-    `len` is the number of steps of an epoch. A loop over the adapter takes the batches that `evaluate` takes.
+    `len` is the number of steps of an epoch. A loop over the adapter trains: it is one more epoch, as in `fit`. If
+    `evaluate` was given, or left out and the stream has no shuffle, each loop begins at index 0 of the same epoch.
     `class_names` are the target's classes; `labels` and `names()` correspond to the rows of the last `predict`.
     """
 
-    def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None) -> None:
+    def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None, evaluate: bool | None = None) -> None:
         super().__init__()
         self.feed = feed
         self.finished_steps: FinishedSteps | None = None  # set by ResumeCallback, to track finished batches
@@ -107,6 +110,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
         self._stream = stream
+        self._loops_evaluate = begins_anew(stream.spec, evaluate)
+        self._is_for_evaluation = bool(evaluate)
         self._own_settings = _CallSettings(len(stream) if steps is None else min(steps, len(stream)), feed)
         self._fit_settings = self._own_settings  # settings of the `fit` that began last
         # Calls may nest, as a `fit` in a callback of another, so settings belong to Keras's iterator of each call.
@@ -138,12 +143,6 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
         """Makes the next epoch of `fit` have `steps` steps, unless `is_wanted()` is false when it begins."""
         self._epoch_rest = _EpochRest(steps, is_wanted)
-
-    def end_epoch_early(self) -> None:
-        """Requests the receipt of the stream's present epoch, which has no step left; this begins the next epoch."""
-        for batches in self._stream.epochs():
-            next(batches, None)
-            break
 
     @property
     def spec(self) -> StreamSpec:
@@ -206,24 +205,36 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._own_settings.steps
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yields copies of the batches that `evaluate` takes, as the model receives them.
+        """Iterates over copies of the batches of one pass, as the model receives them.
 
-        However the loop ends, `fit` continues where it was; `sample_ids`, `labels` and `names()` do not change. Raises
-        ConfigError while one of Keras's methods reads the stream, StreamdError if another call read it during the loop.
+        A pass is one more epoch, as in `fit`, or the rest of one that was left early; `fit` then continues after it. It
+        begins at index 0 of the same epoch instead if loops evaluate; `fit` then continues where it was. `sample_ids`,
+        `labels` and `names()` do not change. Raises ConfigError while one of Keras's methods reads the stream, and when
+        the subscription has no epoch left.
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
-        batches = self.reader.restart_stream()
-        try:
-            for batch in islice(batches, len(self)):
-                yield convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))
-                if not self.reader.is_evaluating(batches):
-                    raise StreamdError(
-                        f"stream {self.spec.name!r} was read by another call since this loop began: begin the loop "
-                        "again, or give it a subscription of its own"
-                    )
-        finally:
-            if self.reader.is_evaluating(batches):
-                self.reader.end_evaluation()
+        self._return_batch_ahead()
+        is_whole = len(self) == len(self._stream)
+        if self._loops_evaluate:
+            batches = self.reader.restart_stream(for_loop=True)
+        else:
+            batches = self.reader.continue_fit_batches(whole=is_whole)
+        return map(self._copy_arrays, batches if is_whole else islice(batches, len(self)))
+
+    def preview(self, batches: int = 1) -> list[tuple[Any, ...]]:
+        """Returns copies of the first batches of the next pass, as the model receives them, to look at.
+
+        Nothing moves: they are read in a session of their own, and the next pass or `fit` begins with them.
+        """
+        if isinstance(batches, bool) or not isinstance(batches, Integral) or batches < 1:
+            raise ConfigError(f"preview(batches={batches!r}): write a whole number, 1 or more")
+        place = None if self._loops_evaluate else self.reader.fit_place
+        return list(
+            map(self._copy_arrays, self._stream.look_ahead(int(batches), anew=self._loops_evaluate, token=place))
+        )
+
+    def _copy_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
+        return convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))
 
     def __repr__(self) -> str:
         steps, samples = format_count(len(self), "step"), format_count(self.spec.batch_size, "sample")
@@ -259,11 +270,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         Raises ConfigError when another of these methods reads the stream.
         """
         method = self.reader.register_keras_call(running, asking)
-        # If a batch of `fit` is still ahead, its last epoch was left early, and Keras has dropped that batch. The
-        # stream then goes back, so that no batch is skipped.
-        if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
-            self.reader.seek(self._make_given_token())
-        self._batch_ahead = None
+        self._return_batch_ahead()
         self._method = method
         self._looks_ahead = looks_ahead()
         self._id_bytes.clear()
@@ -272,6 +279,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if method == "predict":
             self._predicted = []
         return self.reader.restart_stream(), self.find_call_settings(asking).steps
+
+    def _return_batch_ahead(self) -> None:
+        """Goes back if a batch of `fit` is still ahead: its last epoch was left early, and Keras has dropped it."""
+        if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
+            self.reader.seek(self._make_given_token())
+        self._batch_ahead = None
 
     def _begin_fit_epoch(self, epochs_to_go: int) -> tuple[Iterator[FeedBatch], int]:
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
@@ -335,8 +348,14 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             warnings.simplefilter("ignore")
 
     def on_epoch_end(self) -> None:
-        """Ends an evaluation, so that `fit` continues. Keras calls this before a call, and after epochs and calls."""
+        """Takes the receipt of an epoch, and ends an evaluation, so that `fit` continues.
+
+        Keras calls this before a call, and after epochs and calls. It requests no step after an epoch's last one, so
+        that the stream would see the end of the last epoch of all only when it is closed.
+        """
         self._silenced_warnings.close()
+        with self.guard_fetch():
+            self._stream.end_epoch()
         if self._method != "fit":
             self._method = "fit"
             self._batch_ahead = None
@@ -364,6 +383,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         call = new.call
         fed = self if new.trains or call.method != "fit" else call.values["x"]
         validation = call.validation_parts[0] if call.validation_parts else None
+        if new.trains and self._is_for_evaluation:
+            raise ConfigError(
+                "fit would train on one epoch again and again: this fit_data was made with evaluate=True, for loops "
+                "that evaluate; leave evaluate out for the data of fit"
+            )
         check_arguments(replace(call, stream=_describe_fed_stream(fed), validation=_describe_fed_stream(validation)))
         settings = self._own_settings
         if new.steps is not None:

@@ -1,4 +1,4 @@
-"""The position at which each Keras call reads a stream: `fit` continues, `evaluate` and `predict` begin at the start.
+"""The position at which each call reads a stream: `fit` and loops continue, `evaluate` and `predict` begin anew.
 
 `frames` finds out which method requests a batch; this module decides whether an earlier call is still running.
 """
@@ -41,15 +41,15 @@ class _ReadingCall(NamedTuple):
 
 
 class _PresentEpoch:
-    """The rest of the stream's present epoch. With the last batch it also takes the epoch's receipt.
+    """The rest of the stream's present epoch.
 
-    Keras requests no step after the last one, so the stream would otherwise not see the end of the epoch. This is not a
-    generator, whose frame would keep each batch and its lease until the next one is requested.
+    This is not a generator, whose frame would keep each batch and its lease until the next one is requested.
     """
 
     def __init__(self, batches: Iterator[FeedBatch], stream: FeedStream) -> None:
         self._batches = batches
         self._stream = stream
+        self._was_last = False  # the batch before was the epoch's last, as the stream announced
         self._make_token: Callable[[], str] = partial(str, stream.token)
 
     def make_token(self) -> str:
@@ -61,14 +61,12 @@ class _PresentEpoch:
 
     def __next__(self) -> FeedBatch:
         batch = next(self._batches)
-        # Set before the wait for the receipt below, which an interrupt or an error may end.
         self._make_token = batch.make_token
-        if not self._stream.steps_left:
-            extra = next(self._batches, None)
-            if extra is not None:
-                raise ReceiptError(
-                    f"epoch {extra.epoch} has more steps than announced: batch {extra.index} came after its end"
-                )
+        if self._was_last:
+            raise ReceiptError(
+                f"epoch {batch.epoch} has more steps than announced: batch {batch.index} came after its end"
+            )
+        self._was_last = not self._stream.steps_left
         return batch
 
 
@@ -76,8 +74,8 @@ class KerasReader:
     """Shares a stream among Keras's methods; all adapters of a stream use the same reader.
 
     The stream is either at the position of `fit` (`_fit_place` is None), or was moved by `evaluate`, `predict` or a
-    loop over the adapter. `_fit_place` then has the token to return to. If the stream is no longer where the other
-    method left it, the user has moved it since, and the saved position is given up.
+    loop that evaluates. `_fit_place` then has the token to return to. If the stream is no longer where the other method
+    left it, the user has moved it since, and the saved position is given up.
     """
 
     def __init__(self, stream: FeedStream) -> None:
@@ -85,7 +83,6 @@ class KerasReader:
         self._fit_batches = self._iterate_batches()
         self._fit_place: str | None = None  # the token from which fit continues, while the stream is elsewhere
         self._make_parked_token: Callable[[], str] | None = None  # where another method has left the stream so far
-        self._evaluated: Iterator[FeedBatch] | None = None  # the iterator that `restart_stream` returned last
         self._is_untouched = False  # the position of `fit` is the beginning of the subscription
         self._calls: list[_ReadingCall] = []
 
@@ -135,32 +132,35 @@ class KerasReader:
         )
 
     def continue_fit_batches(self, *, whole: bool) -> Iterator[FeedBatch]:
-        """Returns batches for `fit`: the rest of the stream's present epoch if `whole`, else those of all epochs."""
+        """Returns batches to train on: the rest of the stream's present epoch if `whole`, else those of all epochs."""
         self._return_to_fit_place()
         return next(self._iterate_stream_epochs()) if whole else self._fit_batches
 
-    def restart_stream(self) -> Iterator[FeedBatch]:
-        """Returns batches for `evaluate` and `predict`: those of the subscription's first epoch."""
+    def restart_stream(self, *, for_loop: bool = False) -> Iterator[FeedBatch]:
+        """Returns batches to evaluate: those of the subscription's first epoch.
+
+        for_loop: a user's own loop evaluates. Its first pass after `resume=` or `seek` goes on there.
+        """
         self._forget_place_if_moved()
         if self._fit_place is None:
             self._fit_place = self.stream.token
         self._make_parked_token = None
-        self.stream.rewind()
+        if not for_loop:
+            self.stream.rewind()
+        present = next(self._iterate_stream_epochs(anew=for_loop))
         self._is_untouched = self._fit_place == self.stream.token
-        present = next(self._iterate_stream_epochs())
         # Set now, since a call that is interrupted never reports its end.
         self._make_parked_token = present.make_token
-        self._evaluated = present
         return present
 
-    def is_evaluating(self, batches: Iterator[FeedBatch]) -> bool:
-        """Returns whether `restart_stream` returned `batches` last and the stream was not moved by another reader."""
-        is_there = self._make_parked_token is not None and self._make_parked_token() == self.stream.token
-        return batches is self._evaluated and is_there
+    @property
+    def fit_place(self) -> str:
+        """The token from which `fit` continues."""
+        self._forget_place_if_moved()
+        return self.stream.token if self._fit_place is None else self._fit_place
 
     def end_evaluation(self) -> None:
         """Ends `evaluate` or `predict`, and moves the stream at once, so that the next batches are made meanwhile."""
-        self._evaluated = None
         # If `fit` is at the beginning of the subscription, it and another evaluation begin at the same batch.
         if self._is_untouched:
             self.stream.rewind()
@@ -192,13 +192,13 @@ class KerasReader:
     def _iterate_batches(self) -> Iterator[FeedBatch]:
         return chain.from_iterable(self._iterate_stream_epochs())
 
-    def _iterate_stream_epochs(self) -> Iterator[_PresentEpoch]:
+    def _iterate_stream_epochs(self, *, anew: bool = False) -> Iterator[_PresentEpoch]:
         """Yields the epochs of the stream. Raises ConfigError after the subscription's last."""
-        for batches in self.stream.epochs():
+        for batches in self.stream.epochs(anew=anew):
             yield _PresentEpoch(batches, self.stream)
         raise ConfigError(
             f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
-            "many epochs as all calls of fit take together"
+            "many epochs as all calls of fit and all loops take together"
         )
 
 

@@ -328,8 +328,6 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if place.step:
             rest = self._plan_interrupted_epoch(then, place.step, left)
             if not rest:
-                if not left:
-                    self._data.end_epoch_early()
                 place = replace(place, epoch=place.epoch + 1, step=0)
         return place, describe_step_change(then.geometry, now, rest, left) if then else None
 

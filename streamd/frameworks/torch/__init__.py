@@ -18,7 +18,7 @@ from streamd.errors import ConfigError
 from streamd.frameworks.dlpack import Array, export
 from streamd.frameworks.feed_names import ArrayNames
 from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
+from streamd.frameworks.model_inputs import FeedStream, begins_anew, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
 from streamd.frameworks.torch.data_loader import Loader, build_device_mover
 
@@ -31,11 +31,13 @@ def loader(
     inputs: ArrayNames = None,
     targets: ArrayNames = "auto",
     weights: bool = False,
+    evaluate: bool | None = None,
 ) -> Loader:
     """Wraps a stream for use in place of a DataLoader: `for images, labels in loader(stream)` is one epoch.
 
-    Every stream yields the same structure, `(images, labels)`. The next loop is the next epoch, or continues one that
-    was left early. Nothing is fetched ahead of the loop, so `stream.token` is the position after the present step.
+    Every stream yields the same structure, `(images, labels)`. Each loop is a pass: the next epoch, or the rest of one
+    that was left early. A loop that takes exactly `len` batches has ended its epoch. Nothing is fetched ahead of the
+    loop, so `stream.token` is the position after the present step.
 
     device: where tensors go, the CPU by default. To CUDA they are copied through pinned memory, on a separate CUDA
         stream and in parallel with earlier steps; the batch's lease ends at once. On the CPU images use the batch's
@@ -50,6 +52,10 @@ def loader(
         never among them: read batch.labels.
     weights: True yields `(images, labels, weights)`, every row with its weight, float32 (B,). Otherwise rows of weight
         0 (masked images, the padding of a last batch) are left out, which makes their batch shorter.
+    evaluate: True begins every pass anew at index 0 of the same epoch, so that a validation sees the same samples each
+        time, whatever was read before; only the first pass after `resume=` or `seek` goes on there. A pass that breaks
+        off gets a receipt `complete: false, ok: true`, and `epochs` of the subscription counts whole passes. Default:
+        True for a stream whose shuffle is none, else False.
 
     A batch without any remaining row is skipped, so a loop may have fewer steps than `len`, which is the steps of a
     whole epoch. Rows that are left out count as delivered: receipts include them, and tokens are positions after them.
@@ -67,7 +73,8 @@ def loader(
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
     if not weights:
         _check_samples_unweighted(stream.spec)
-    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights)
+    anew = begins_anew(stream.spec, evaluate)
+    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights, anew)
 
 
 def _check_samples_unweighted(spec: StreamSpec) -> None:

@@ -22,7 +22,8 @@ class Loader:
     """A stream in place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
 
     `len` is the steps of a whole epoch; a loop has fewer if all rows of a batch were left out. A batch is taken from
-    the stream only when the loop requests it. `weighted`: every row is yielded, with its weight.
+    the stream only when the loop requests it. `weighted`: every row is yielded, with its weight. `anew`: each `iter`
+    begins at index 0 of the same epoch instead.
     """
 
     stream: FeedStream
@@ -31,6 +32,7 @@ class Loader:
     move: Move  # to the device
     channels_first: bool
     weighted: bool = False
+    anew: bool = False
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -49,7 +51,7 @@ class Loader:
         """Returns an iterator that yields one iterator for each epoch, up to the subscription's last."""
         # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
         # batch, and its lease, until the next step is requested.
-        return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs())
+        return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs(anew=self.anew))
 
     def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
         """Returns (images, labels), or with weights as a third item; None if no row remains."""

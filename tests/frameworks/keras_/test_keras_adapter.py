@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ def make_reader_of_means() -> Any:
 
 
 @pytest.mark.parametrize("given", [None, 2])
-def test_a_loop_sees_the_batches_of_evaluate_and_fit_continues_where_it_was(given: int | None) -> None:
+def test_a_loop_that_evaluates_sees_the_batches_of_evaluate_and_fit_continues_where_it_was(given: int | None) -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
-    data = fit_data(stream, steps=given)
+    data = fit_data(stream, steps=given, evaluate=True)
     recorder.model.fit(fit_data(stream), verbose=0, callbacks=[stop_after(0, recorder.model)])
     seen = [number for batch in data for number in numbers_of(batch)]
     assert seen == ids_of(stream, *steps(0, given or 3))
@@ -77,16 +78,47 @@ def test_a_loop_within_a_fit_of_the_same_stream_is_refused_and_takes_nothing() -
     assert stream.taken == steps(0, 3)
 
 
-def test_a_loop_raises_when_another_call_has_moved_the_stream() -> None:
+def test_a_loop_that_evaluates_raises_when_another_call_has_moved_the_stream() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    batches = iter(fit_data(stream, evaluate=True))
+    next(batches)
+    recorder.model.fit(fit_data(stream), verbose=0)
+    with pytest.raises(StreamdError, match="this pass is over"):
+        next(batches)
+    recorder.model.fit(fit_data(stream), verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
+
+
+def test_a_loop_trains_as_fit_does_and_each_continues_after_the_other() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
-    batches = iter(data)
-    next(batches)
+    seen = [number for batch in islice(data, 2) for number in numbers_of(batch)]
+    recorder.model.fit(data, verbose=0, epochs=2)
+    seen += recorder.trained + [number for batch in data for number in numbers_of(batch)]
+    assert seen == ids_of(stream, *steps(0, 9))
+
+
+def test_a_preview_shows_the_first_batches_of_the_next_pass_and_moves_nothing() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream)
+    for _ in range(2):
+        assert [numbers_of(batch) for batch in data.preview(2)] == [ids_of(stream, each) for each in steps(0, 2)]
     recorder.model.fit(data, verbose=0)
-    with pytest.raises(StreamdError, match="was read by another call since this loop began"):
-        next(batches)
+    recorder.model.evaluate(data, steps=1, verbose=0)
+    assert [numbers_of(batch) for batch in data.preview()] == [ids_of(stream, (1, 0))]
     recorder.model.fit(data, verbose=0)
     assert recorder.trained == ids_of(stream, *steps(0, 6))
+    assert [each.complete for each in stream.receipts] == [True, False, True]
+    with pytest.raises(ConfigError, match=r"preview\(batches=0\): write a whole number, 1 or more"):
+        data.preview(0)
+
+
+def test_fit_refuses_data_for_evaluation_and_other_words_than_true_and_false() -> None:
+    with pytest.raises(ConfigError, match="fit would train on one epoch again and again"):
+        Recorder().model.fit(fit_data(FakeStream(make_spec(ANGLE)), evaluate=True), verbose=0)
+    word: Any = "always"
+    with pytest.raises(ConfigError, match="evaluate='always': write True for passes that each begin at index 0"):
+        fit_data(FakeStream(make_spec(ANGLE)), evaluate=word)
 
 
 def test_the_repr_of_fit_data_shows_stream_steps_shapes_and_inputs() -> None:
