@@ -241,8 +241,10 @@ class Client:
         """Subscribes to `stream`, one of `streams()`, and returns once the daemon has admitted the subscription.
 
         epochs: the number of epochs in total, as Keras counts them; None for no end.
-        rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from torchrun,
-            srun, mpirun, Horovod or TF_CONFIG in this process's environment, and is 0 of 1 without a launcher.
+        rank, world: rank `rank` of `world`, from 0, takes every world-th batch. rank="auto" takes both from
+            torch.distributed, jax.distributed or Keras's distribution, where this process has initialized one for
+            several processes; else from torchrun, srun, mpirun, Horovod or TF_CONFIG in its environment; it is 0 of 1
+            without any of them.
         start: "begin" starts at the first batch. "live" starts where the other sessions are: its first epoch is short,
             and `epochs` counts from there. {"together": K} starts when this daemon has K sessions of it.
         resume: the token of a batch or a stream; continues after it.

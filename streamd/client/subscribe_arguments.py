@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Final, Literal, SupportsIndex
 
@@ -14,7 +15,7 @@ from streamd.client.arguments import (
     parse_whole_number,
     parse_word,
 )
-from streamd.client.ranks import find_rank
+from streamd.client.ranks import find_library_ranks, find_rank
 from streamd.core.spec import UnevenPolicy
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CREDIT, MAX_SESSIONS, MAX_WORLD, MIN_CREDIT
@@ -50,12 +51,12 @@ def parse_rank(rank: object, world: object) -> tuple[int, int]:
     """Returns the rank and its world. Raises ConfigError."""
     size = parse_whole_number("world", world, 1, MAX_WORLD)
     if isinstance(rank, str) and rank == "auto":
-        return find_rank(os.environ, size)
+        return find_rank(os.environ, size, find_library_ranks(sys.modules))
     number = convert_whole_number(rank)
     if number is None:
         raise ConfigError(
-            f'{format_argument("rank", rank)}: write a whole number, or "auto" for what the launcher of this process '
-            "says"
+            f'{format_argument("rank", rank)}: write a whole number, or "auto" for what torch.distributed, '
+            "jax.distributed or the launcher of this process says"
         )
     if not 0 <= number < size:
         raise ConfigError(f"rank {number} of world {size} does not exist: ranks go from 0 to world - 1")

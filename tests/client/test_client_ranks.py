@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from streamd.client.ranks import find_rank
+from streamd.client.ranks import find_library_ranks, find_rank
 from streamd.errors import ConfigError
 
 TORCH = {"RANK": "3", "WORLD_SIZE": "8"}
@@ -84,3 +86,94 @@ def test_a_given_world_must_match_the_launchers() -> None:
         find_rank(TORCH, world=4)
     with pytest.raises(ConfigError, match=r"a world of 1 \(no launcher has set its environment variables\)"):
         find_rank({}, world=2)
+
+
+# --- libraries
+
+
+def torch_of(rank: int, world: int, *, available: bool = True) -> dict[str, Any]:
+    library = SimpleNamespace(is_available=lambda: available)
+    if available:
+        started = {"is_initialized": lambda: world > 0, "get_rank": lambda: rank, "get_world_size": lambda: world}
+        vars(library).update(started)
+    return {"torch.distributed": library}
+
+
+def jax_of(rank: int, world: int) -> dict[str, Any]:
+    """An initialized JAX, or one that must not be asked, since it would start its backend."""
+    distributed = SimpleNamespace(is_initialized=lambda: world > 0)
+    counted = {"process_index": lambda: rank, "process_count": lambda: world} if world else {}
+    return {"jax": SimpleNamespace(distributed=distributed, **counted)}
+
+
+def jax_0_4_of(rank: int, world: int) -> dict[str, Any]:
+    counted = {"process_index": lambda: rank, "process_count": lambda: world}
+    state = SimpleNamespace(global_state=SimpleNamespace(client=object()))
+    return {"jax": SimpleNamespace(distributed=SimpleNamespace(), **counted), "jax._src.distributed": state}
+
+
+def keras_3_12_of(rank: int, world: int) -> dict[str, Any]:
+    present = SimpleNamespace(_process_id=rank, _num_process=world)
+    return {"keras": SimpleNamespace(distribution=SimpleNamespace(distribution=lambda: present))}
+
+
+def keras_of(shard: int, replicas: int, processes: int) -> dict[str, Any]:
+    present = SimpleNamespace(
+        _process_id=shard, num_processes=processes, num_model_replicas=replicas, data_shard_id=shard
+    )
+    return {"keras": SimpleNamespace(distribution=SimpleNamespace(distribution=lambda: present if processes else None))}
+
+
+@pytest.mark.parametrize(
+    ("modules", "environ", "place"),
+    [
+        (torch_of(1, 2), {}, (1, 2)),
+        (torch_of(1, 2), TORCH, (1, 2)),
+        (torch_of(3, 8), {**TORCH, "TORCHELASTIC_RUN_ID": "none"}, (3, 8)),
+        (jax_of(1, 3), SLURM, (1, 3)),
+        (keras_of(1, 4, 2), MPI, (1, 2)),
+        (keras_3_12_of(1, 2), MPI, (1, 2)),
+        (jax_0_4_of(2, 3), SLURM, (2, 3)),
+        ({**jax_of(0, 2), **torch_of(0, 2), **keras_of(0, 2, 2)}, MPI, (0, 2)),
+        ({**jax_of(0, 1), **torch_of(1, 2)}, {}, (1, 2)),
+        ({**torch_of(0, 1), **jax_of(0, 0), **keras_of(0, 1, 1)}, SLURM, (1, 4)),
+        ({**torch_of(0, 0), **jax_of(0, 0), **keras_of(0, 0, 0)}, {}, (0, 1)),
+        ({**torch_of(0, 0, available=False), "jax": None, "keras": SimpleNamespace()}, MPI, (5, 6)),
+    ],
+)
+def test_a_library_that_was_initialized_for_several_processes_wins_over_the_environment(
+    modules: dict[str, Any], environ: dict[str, str], place: tuple[int, int]
+) -> None:
+    assert find_rank(environ, libraries=find_library_ranks(modules)) == place
+
+
+@pytest.mark.parametrize(
+    ("modules", "environ", "says"),
+    [
+        (
+            {**torch_of(0, 2), **jax_of(1, 2)},
+            {},
+            r"torch.distributed \(rank 0 of 2\) and jax.distributed \(rank 1 of 2\) disagree on which rank.*with rank=",
+        ),
+        (
+            torch_of(0, 2),
+            {**TORCH, "TORCHELASTIC_RUN_ID": "none"},
+            r"torch.distributed \(rank 0 of 2\) and RANK=3, WORLD_SIZE=8 disagree",
+        ),
+        (
+            {**jax_of(1, 2), **keras_of(0, 1, 2)},
+            {},
+            r"jax.distributed \(rank 1 of 2\) and keras.distribution \(rank 0 of 1\) disagree",
+        ),
+    ],
+)
+def test_libraries_that_disagree_with_each_other_or_with_torchrun_are_refused(
+    modules: dict[str, Any], environ: dict[str, str], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        find_rank(environ, libraries=find_library_ranks(modules))
+
+
+def test_a_given_world_must_match_the_librarys() -> None:
+    with pytest.raises(ConfigError, match=r"world of 2 \(torch.distributed \(rank 1 of 2\)\)"):
+        find_rank({}, world=4, libraries=find_library_ranks(torch_of(1, 2)))
