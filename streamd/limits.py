@@ -59,6 +59,7 @@ WORKER_ENVIRONMENT: Final = {
 }
 STOPPED_S: Final = 2.0  # a worker that is silent for this long may be stopped by a signal: its state is checked
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host several times that
+UNREAD_S: Final = 60.0  # for a process that fills slots to read the next of the messages that wait: it may be starting
 STALLED_S: Final = 180.0  # without a task done or a worker replaced, which takes 60 s, the engine itself is stuck
 PROOF_SAMPLES: Final = 16  # files that prove a root: half of them cannot be there by chance, and a check takes 50 us
 PROOF_S: Final = 10.0  # a file system that does not answer for this long is away, like a mount that hangs
@@ -180,7 +181,9 @@ FILES_A_GATE: Final = 256  # a daemon with few descriptors has fewer gates: one 
 GATE_CONNECTIONS: Final = 512  # descriptors for the clients of one gate, which are those of one user
 GATE_DATA_BYTES: Final = 256 * MIB  # of a gate's heap: what its user makes it keep ends the gate, not the daemon
 MAX_GATE_RECORD_BYTES: Final = 128 * KIB  # from a gate to the daemon: a client's frame, its identity, or a warning
-GATE_UNSENT_BYTES: Final = 8 * MIB  # for a gate that does not read; then it is ended
+GATE_UNREAD_S: Final = (
+    20.0  # in which a gate must read of the frames that wait, or it is ended: twice what it may start
+)
 GATE_IDLE_S: Final = 300.0  # a gate without clients ends after this time
 GATE_START_S: Final = 10.0  # from the start of a gate to its first word; on a busy host it takes a second
 THREAD_RETRY_S: Final = 1.0  # until a thread is tried again that the host did not let start

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from streamd.core.text import shorten_text
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink
-from streamd.limits import GATE_UNSENT_BYTES, MAX_REFUSAL_CHARS, SECRET_BYTES
+from streamd.limits import GATE_UNREAD_S, MAX_REFUSAL_CHARS, SECRET_BYTES
 
 _STDERR_BYTES: Final = 4096  # the last words of a process, which are logged
 Role = Literal["door", "user", "network"]
@@ -32,11 +32,12 @@ class GateProcess:
         on_lifeline: Callable[[socket.socket, bytes], None] = lambda connection, _secret: connection.close(),
         measure_pause_s: Callable[[float], float] = lambda _took_s: 0.0,
     ) -> None:
-        self._callbacks = LinkCallbacks(on_record, self.kill, measure_pause_s)
+        self._callbacks = LinkCallbacks(on_record, self.kill, measure_pause_s, self._watch_unread_frames)
         self._on_lifeline = on_lifeline
         self._process: asyncio.subprocess.Process | None = None
         self._link: RecordLink | None = None
         self._descriptors: socket.socket | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     @property
     def pid(self) -> int:
@@ -76,15 +77,28 @@ class GateProcess:
             self._link.send_record(kind, body)
 
     def send_frame(self, identity: bytes, frame: bytes) -> bool:
-        """Sends a frame for one of its clients. False if the process is gone; one that does not read is ended."""
+        """Sends a frame for one of its clients, or queues it. False if the process is gone."""
         link = self._link
         if link is None or link.is_closed:
             return False
-        if link.unsent_bytes > GATE_UNSENT_BYTES:
-            self.kill()
-            return False
         link.send_frame(identity, frame)
         return True
+
+    def _watch_unread_frames(self, is_full: bool) -> None:
+        """Ends a process that has taken nothing for GATE_UNREAD_S while frames wait for it."""
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+        if is_full and self._link is not None:
+            self._unread_timer = asyncio.get_running_loop().call_later(
+                GATE_UNREAD_S, self._check_taken_bytes, self._link, self._link.taken_bytes
+            )
+
+    def _check_taken_bytes(self, link: RecordLink, taken_bytes: int) -> None:
+        if link.taken_bytes == taken_bytes:
+            self.kill()
+        else:
+            self._watch_unread_frames(is_full=True)
 
     def kill(self) -> None:
         """Ends the process. `wait_until_ended` returns soon after."""
@@ -110,6 +124,7 @@ class GateProcess:
         return shorten_text(f"{ending}{': ' + last[0] if last else ''}", MAX_REFUSAL_CHARS)
 
     def _close_links(self) -> None:
+        self._watch_unread_frames(is_full=False)
         if self._descriptors is not None:
             asyncio.get_running_loop().remove_reader(self._descriptors)
             self._descriptors.close()

@@ -58,8 +58,9 @@ class RecordLink(asyncio.Protocol):
     """One end of a link. Lives on the event loop.
 
     Records are handled for LINK_TURN_S at a time. Between two turns the loop serves others, and what the other end
-    sends waits in the kernel. `is_of_gate`: the other end is a gate, which a client may have taken over; the link
-    closes at the first record that no sound gate sends.
+    sends waits in the kernel. `is_of_gate`: the other end is a gate, which a client may have taken over. The link
+    closes at the first record that no sound gate sends, and reads no more while the gate does not read: it could ask
+    without end for answers that pile up here.
     """
 
     def __init__(self, callbacks: LinkCallbacks, *, is_of_gate: bool = False) -> None:
@@ -68,6 +69,8 @@ class RecordLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._at = 0  # where the first unhandled record begins
+        self._written_bytes = 0
+        self._is_full = False
         self._turn: asyncio.Handle | None = None  # the next turn, while records wait for it
 
     @classmethod
@@ -83,12 +86,18 @@ class RecordLink(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     @property
+    def taken_bytes(self) -> int:
+        """What the kernel has taken for the other end so far."""
+        return self._written_bytes - self.unsent_bytes
+
+    @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
     def send_record(self, kind: RecordKind, body: bytes = b"") -> None:
         """Sends a record, or queues it. A link whose other end is gone drops it."""
         if self._transport is not None:
+            self._written_bytes += _HEAD.size + len(body)
             self._transport.write(_HEAD.pack(len(body), kind) + body)
 
     def send_frame(self, identity: bytes, frame: bytes) -> None:
@@ -122,9 +131,15 @@ class RecordLink(asyncio.Protocol):
         self._callbacks.on_closed()
 
     def pause_writing(self) -> None:
+        self._is_full = True
+        if self._is_of_gate and self._transport is not None:
+            self._transport.pause_reading()
         self._callbacks.on_full(True)
 
     def resume_writing(self) -> None:
+        self._is_full = False
+        if self._is_of_gate and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._handle_records)
         self._callbacks.on_full(False)
 
     def _handle_records(self) -> None:
@@ -137,20 +152,28 @@ class RecordLink(asyncio.Protocol):
     def _take_turn(self) -> None:
         """Handles records for one turn. The rest waits for the next one, and nothing more is read until then."""
         loop = asyncio.get_running_loop()
-        was_waiting, self._turn = self._turn is not None, None
+        self._turn = None
         began_s, processor_began_s = loop.time(), time.thread_time()
-        while loop.time() - began_s < LINK_TURN_S and (record := self._take_record()) is not None:
+        while loop.time() - began_s < LINK_TURN_S and not self._is_held:
+            record = self._take_record()
+            if record is None:
+                break
             self._callbacks.on_record(*record)
             if self.is_closed:
                 return
         pause_s = self._callbacks.measure_pause_s(time.thread_time() - processor_began_s)
-        if self._transport is None or (pause_s <= 0 and not self._has_record()):
-            if was_waiting and self._transport is not None:
-                self._transport.resume_reading()
+        if self._transport is None:
             return
-        self._turn = loop.call_later(pause_s, self._handle_records)
-        if not was_waiting:
+        if pause_s > 0 or (self._has_record() and not self._is_held):
+            self._turn = loop.call_later(pause_s, self._handle_records)
+        if self._turn is not None or self._is_held:
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._is_full and self._is_of_gate
 
     def _has_record(self) -> bool:
         """Returns whether a whole record waits. Raises ProtocolError for one that is longer than a gate's may be."""

@@ -20,8 +20,8 @@ from msgspec.structs import replace as replace_fields
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import PixelId
 from streamd.core.status import ClusterStatus, NodeStatus
-from streamd.ipc.command_records import receive_command_records
 from streamd.ipc.frames import bundle_records
+from streamd.ipc.record_datagrams import receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,

@@ -11,7 +11,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from streamd.core.text import format_count
 from streamd.ipc.frames import bundle_records, split_records
-from streamd.ipc.progress_page import RowProgress
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
+from streamd.ipc.record_datagrams import DatagramSender
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
@@ -23,7 +24,9 @@ from streamd.ipc.worker_messages import (
     decode_report,
     encode_command,
 )
-from streamd.limits import WORKER_LEAVE_S
+from streamd.limits import UNREAD_S, WORKER_LEAVE_S
+from streamd.supervisor.crashes import WorkerCondition
+from streamd.supervisor.watchdog import Watchdog
 
 _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
 
@@ -47,13 +50,20 @@ class WorkerListener(Protocol):
 
 
 class WorkerLink(Generic[TaskT]):
-    """A running process that fills slots. Its socket never fills: it carries a few small tasks at a time.
+    """A running process that fills slots. What its socket has no room for waits, such as the streams of a new process.
 
-    Records of one turn of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
+    A process that has read nothing of it for `unread_s`, and made no progress at a row, is killed. Records of one turn
+    of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
     in which they were sent; the listener takes them back when the worker dies. Lives on the event loop.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, listener: WorkerListener) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        link: socket.socket,
+        listener: WorkerListener,
+        unread_s: float = UNREAD_S,
+    ) -> None:
         self._process = process
         self._link = link
         self._listener = listener
@@ -61,6 +71,9 @@ class WorkerLink(Generic[TaskT]):
         self._pending_records: list[bytes] = []  # sent at the end of the loop's turn
         self._pending_descriptors: list[int] = []  # sent with them
         self._flush_handle: asyncio.Handle | None = None
+        # The end of a process is reported by `wait_for_exit`, and its tasks, these included, go back to the listener.
+        self._sender = DatagramSender(link, on_closed=lambda: None, on_waiting=self._watch_unread_records)
+        self._unread_watchdog = Watchdog(process.pid, self._read_progress, unread_s, self._on_unread_records)
         self.tasks: dict[int, TaskT] = {}
         self.is_fresh = True  # was never given a task
         self.has_suspect = False  # its task is a suspect; it gets no other beside it
@@ -114,26 +127,32 @@ class WorkerLink(Generic[TaskT]):
             self._flush_handle = asyncio.get_running_loop().call_soon(self._send_queued_records)
 
     def _send_queued_records(self) -> None:
-        """Sends the queued records in one datagram. Kills a worker that does not read."""
+        """Sends the queued records in one datagram."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
         records, self._pending_records = self._pending_records, []
         descriptors, self._pending_descriptors = self._pending_descriptors, []
-        if not records:
-            return
-        try:
-            if descriptors:
-                socket.send_fds(self._link, [bundle_records(records)], descriptors)
-            else:
-                self._link.send(bundle_records(records))
-        except BlockingIOError:  # hundreds of records lie unread
-            self._on_unread_records()
-        except (BrokenPipeError, ConnectionResetError):
-            # The worker has died. `on_worker_died` gives its tasks back to the listener, these included.
-            return
+        if records:
+            self._sender.send(bundle_records(records), descriptors)
 
-    def _on_unread_records(self) -> None:
+    def _watch_unread_records(self, count: int) -> None:
+        """Watches a process for which datagrams wait. Called when the first one does, and when it has read one."""
+        if count:
+            self._unread_watchdog.mark_worker_busy()
+        else:
+            self._unread_watchdog.mark_worker_idle()
+
+    def _on_unread_records(self, condition: WorkerCondition) -> None:
+        is_stopped = condition is WorkerCondition.STOPPED
+        self._kill_for(condition if is_stopped else WorkerCondition.NOT_READING)
+
+    def _read_progress(self) -> RowProgress:
+        """Returns the row that the process is at. One without a progress page shows that it lives by reading."""
+        return RowProgress(0, 0, WorkerPhase.IDLE, 0)
+
+    def _kill_for(self, condition: WorkerCondition) -> None:
+        del condition
         self._kill_process()
 
     def remove_finished_task(self, number: int) -> TaskT:
@@ -155,6 +174,7 @@ class WorkerLink(Generic[TaskT]):
         if had:
             # Queued tasks may carry descriptors of these slots, which the caller is about to close.
             self._send_queued_records()
+            self._sender.copy_descriptors()
         return had
 
     def kill_if_waiting_for_stream(self, stream_number: int) -> None:
@@ -194,6 +214,8 @@ class WorkerLink(Generic[TaskT]):
         """Closes the socket, which ends the worker if it still lives."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
+        self._unread_watchdog.close()
+        self._sender.close()
         asyncio.get_running_loop().remove_reader(self._link)
         self._link.close()
 

@@ -138,12 +138,14 @@ class WorkerProcess(WorkerLink[TaskT]):
         if condition is not WorkerCondition.WAITING:
             self._kill_for(condition)
 
+    def _read_progress(self) -> RowProgress:
+        """See WorkerLink. A slow row of a task is judged by its own deadline."""
+        return self._page.read_row_progress()
+
     def _kill_for(self, condition: WorkerCondition) -> None:
+        """See WorkerLink."""
         self._killed_for = self._killed_for or condition
         self._kill_process()
-
-    def _on_unread_records(self) -> None:
-        self._kill_for(WorkerCondition.NOT_READING)
 
     def close(self) -> None:
         """See WorkerLink."""

@@ -27,12 +27,12 @@ from streamd.core.spec import PixelId
 from streamd.dataset.cache.store import CachePublisher, DecodedCache
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.command_records import receive_command_records
 from streamd.ipc.frames import bundle_records
 from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
+from streamd.ipc.record_datagrams import DatagramSender, receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     CloseStream,
@@ -74,6 +74,8 @@ class Worker:
         # page. Rows are decoded on the event loop's thread itself, one task at a time.
         self._link = link
         self._page = page
+        # The daemon may be busy for a while, and needs every report. There are no more than streams and tasks.
+        self._sender = DatagramSender(link, on_closed=self._request_stop)
         # A stream is pending from OpenStream until it has been opened, then it has a reader, until CloseStream. Opening
         # a pending stream is tried again with each of its tasks.
         self._readers: dict[int, StreamReader] = {}
@@ -117,11 +119,11 @@ class Worker:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
         self._page.write_row_progress(task.number, 0, WorkerPhase.READING)
         if task.stream in self._pending_streams and (unread := await self._open_for_task(task)):
-            await self._report_done(TaskDone(task.number, 0, 0, idle_ns, unread))
+            self._report_done(TaskDone(task.number, 0, 0, idle_ns, unread))
             return
         source = self._readers[task.stream]
         if pending_read is not None and not pending_read.done():
-            await self._flush_reports()  # finished tasks must not wait for the disk with this one
+            self._flush_reports()  # finished tasks must not wait for the disk with this one
         early = await pending_read if pending_read is not None else None
         filling = TaskRunner(source, task, memory, self._page)
         blobs, seconds = ([], 0.0) if _gather_rows(filling) else early or source.read_files_timed(task.ids)
@@ -139,7 +141,7 @@ class Worker:
         done = time.monotonic_ns()
         bad = tuple(filling.unfilled_rows)
         times = read - started, done - read, idle_ns
-        await self._report_done(TaskDone(task.number, *times, bad, filling.count_of_gathered_rows, unfit, waited_ns))
+        self._report_done(TaskDone(task.number, *times, bad, filling.count_of_gathered_rows, unfit, waited_ns))
 
     async def _fill_rows_in_steps(self, step: Callable[[int, int], None], rows: int) -> None:
         """Calls `step(start, stop)` for `rows` rows, and lets the event loop read the socket between two steps."""
@@ -176,38 +178,22 @@ class Worker:
                 self._told_fits.add(said)
                 self._pending_reports.append(encode_report(StreamRemark(stream, format_label_fit(name, fit))))
 
-    async def _report_done(self, report: TaskDone) -> None:
+    def _report_done(self, report: TaskDone) -> None:
         """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""
         self._pending_reports.append(encode_report(report))
         if self._has_reports_for_half_of_queue():
             self._receive_commands()  # tasks that arrived meanwhile count, too
         # A fault is reported at once: the daemon must record it before the batch can go on.
         if self._has_reports_for_half_of_queue() or report.bad or report.unfit:
-            await self._flush_reports()
+            self._flush_reports()
 
-    async def _flush_reports(self) -> None:
-        if not self._pending_reports:
-            return
-        records, self._pending_reports = bundle_records(self._pending_reports), []
-        if not self._send_records(records) and not self._ended:
-            await asyncio.get_running_loop().sock_sendall(self._link, records)
+    def _flush_reports(self) -> None:
+        if self._pending_reports:
+            reports, self._pending_reports = self._pending_reports, []
+            self._sender.send(bundle_records(reports))
 
     def _has_reports_for_half_of_queue(self) -> bool:
         return len(self._pending_reports) >= min(len(self._queue), MAX_GROUP_RECORDS)
-
-    def _send_records(self, data: bytes) -> bool:
-        """Sends records without waiting. Returns False if the socket is full, or if the daemon is gone.
-
-        The latter also stops the worker.
-        """
-        try:
-            self._link.send(data)
-        except BlockingIOError:
-            return False
-        except (BrokenPipeError, ConnectionResetError):
-            self._request_stop()
-            return False
-        return True
 
     def _receive_commands(self) -> None:
         """Receives one datagram and handles its commands; the event loop calls again while there are more."""
@@ -262,7 +248,8 @@ class Worker:
                 self._pending_streams[number] = replace(command, away=True)
                 await self._open_new_stream(number)
         except (ConfigError, OSError) as error:
-            self._send_records(encode_report(StreamOpenFailed(number, format_error_reason(error, MAX_REFUSAL_CHARS))))
+            reason = format_error_reason(error, MAX_REFUSAL_CHARS)
+            self._sender.send(encode_report(StreamOpenFailed(number, reason)))
 
     async def _open_for_task(self, task: FillRows) -> tuple[UnfilledRow, ...]:
         """Opens the pending stream of a task. Returns the task's unfilled rows if that fails, to be tried again."""
@@ -286,9 +273,9 @@ class Worker:
         self._send_stream_ready(number, source.pixel_id, remark)
 
     def _send_stream_ready(self, number: int, pixel_id: PixelId, remark: str) -> None:
-        self._send_records(encode_report(StreamReady(number, pixel_id)))  # short, and an empty socket has room for it
+        self._sender.send(encode_report(StreamReady(number, pixel_id)))
         if remark:
-            self._send_records(encode_report(StreamRemark(number, remark)))
+            self._sender.send(encode_report(StreamRemark(number, remark)))
 
     def _start_reading(self, task: FillRows) -> PendingRead:
         # Called when a task arrives, so that a thread reads its files while earlier tasks are decoded. A pending stream

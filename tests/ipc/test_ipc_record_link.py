@@ -136,6 +136,22 @@ async def test_an_end_that_does_not_read_is_reported_as_full_and_later_as_free()
         assert link.unsent_bytes > 0
 
 
+async def test_no_more_is_read_of_a_gate_that_does_not_read_until_it_does() -> None:
+    near, far = Receiver(), Receiver([0.3])
+    async with linked(near, far, is_far_end_a_gate=True) as (link, gate):
+        link.send_record(RecordKind.LOG, b"the gate pauses after this")
+        await far.wait_for(1)
+        while not near.fullness:
+            link.send_record(RecordKind.LOG, bytes(100_000))
+            await asyncio.sleep(0)
+        taken = link.taken_bytes
+        gate.send_frame(b"client", b"asks for more")
+        # It is handled once the gate, which pauses, has taken what waits for it.
+        await near.wait_for(1)
+        assert near.fullness == [True, False]
+        assert link.taken_bytes > taken
+
+
 async def test_the_end_of_one_side_is_seen_by_the_other() -> None:
     near, far = Receiver(), Receiver()
     async with linked(near, far) as (link, other):

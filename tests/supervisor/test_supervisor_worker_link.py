@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -14,9 +15,11 @@ import pytest
 from streamd.ipc.frames import bundle_records
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import FillRows, StreamRemark, WorkerDied, WorkerReport, encode_report
+from streamd.ipc.worker_messages import FillRows, StreamRemark, UnmapSlots, WorkerDied, WorkerReport, encode_report
+from streamd.limits import UNREAD_S
 from streamd.supervisor.worker_link import WorkerLink
 
+_READS_NOTHING = "import time; time.sleep(1000)"
 _READS_UNTIL_THE_END = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.recv(1 << 16); sys.exit(3)"
 
 
@@ -37,14 +40,16 @@ class ReportList:
 
 
 @asynccontextmanager
-async def linked(listener: ReportList) -> AsyncIterator[tuple[WorkerLink[FillRows], socket.socket]]:
+async def linked(
+    listener: ReportList, program: str = _READS_UNTIL_THE_END, unread_s: float = UNREAD_S
+) -> AsyncIterator[tuple[WorkerLink[FillRows], socket.socket]]:
     """A link to a process that ends when it is sent anything; and a copy of the process's end of the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _READS_UNTIL_THE_END, str(theirs.fileno()), pass_fds=[theirs.fileno()]
+        sys.executable, "-c", program, str(theirs.fileno()), pass_fds=[theirs.fileno()]
     )
     ours.setblocking(False)
-    link = WorkerLink[FillRows](process, ours, listener)
+    link = WorkerLink[FillRows](process, ours, listener, unread_s)
     with theirs:
         yield link, theirs
     link.close()
@@ -73,3 +78,19 @@ async def test_a_link_takes_as_many_tasks_as_one_process_and_a_suspect_only_whil
         assert link.compute_capacity(2) == 2
         assert link.can_take_suspect
         link._process.kill()
+
+
+async def test_a_process_that_reads_now_and_then_is_waited_for_and_one_that_reads_nothing_is_killed() -> None:
+    async with linked(ReportList(), _READS_NOTHING, unread_s=0.6) as (link, theirs):
+        for _ in range(400):
+            link.send_command(UnmapSlots(tuple(range(1000))))
+        ended, loop = asyncio.ensure_future(link.wait_for_exit()), asyncio.get_running_loop()
+        theirs.setblocking(False)
+        until_s = loop.time() + 1.5
+        while loop.time() < until_s and not ended.done():
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    theirs.recv(1 << 16)
+            await asyncio.wait({ended}, timeout=0.2)
+        assert not ended.done()
+        assert (await asyncio.wait_for(ended, 10)).description == "with exit status -9"

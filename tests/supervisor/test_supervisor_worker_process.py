@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, Unmap
 from streamd.supervisor.worker_process import WorkerProcess
 
 ANSWER_S = 20.0
+STREAMS = 1000
 Reports = asyncio.Queue[WorkerReport]
 
 
@@ -126,14 +128,27 @@ async def test_shut_down_waits_until_the_worker_has_ended() -> None:
         assert await worker._process.wait() == code
 
 
-async def test_a_worker_that_does_not_read_is_ended() -> None:
+async def test_a_worker_opens_a_thousand_streams_whose_records_exceed_its_socket(stream: ServedStream) -> None:
+    name, label = next(iter(stream.spec.labels.items()))
+    long = replace(label, classes=tuple(f"class {number:04}" for number in range(300)))
+    spec = replace(stream.spec, labels={name: long})
+    async with started() as (worker, reports):
+        # The worker is starting, and reads none of them yet: a socket holds some fifty.
+        for number in range(STREAMS):
+            worker.send_command(OpenStream(number, str(stream.manifest_path), spec))
+        opened = [await reports.get() for _ in range(STREAMS)]
+        assert {each.stream for each in opened if isinstance(each, StreamReady)} == set(range(STREAMS))
+        assert worker._killed_for is None
+
+
+async def test_a_worker_that_is_stopped_while_messages_wait_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", 0.1)
+    monkeypatch.setattr("streamd.supervisor.watchdog.STOPPED_S", 0.1)
     async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGSTOP)
-        for slot in range(100_000):
-            worker.send_command(UnmapSlots((slot,)))
-            if worker._killed_for is not None:
-                break
-        assert (await worker.wait_for_exit()).description == "killed because it was not reading its messages"
+        for slot in range(1000):
+            worker.send_command(UnmapSlots((slot,) * 1000))
+        assert (await worker.wait_for_exit()).description == "killed because it was stopped"
 
 
 @pytest.mark.long
