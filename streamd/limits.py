@@ -38,6 +38,8 @@ WORK_BESIDE_OTHERS_S: Final = (
 )
 AHEAD_SHARE: Final = 8  # ... if that takes no more than one part in so many of the memory
 MAX_BATCH_ROWS: Final = 65536  # messages carry row numbers in 16 bits
+MAX_SEED: Final = (1 << 63) - 1
+MAX_SHUFFLE_CHUNK: Final = 1 << 32  # in samples, and of a buffer in chunks: more than any store holds
 WORKER_RESPAWN_S: Final = 0.2  # the pause after a worker's death, doubled each time up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
 NEW_WORKERS_S: Final = 60.0  # the time in which new workers import a transform, which may load large libraries

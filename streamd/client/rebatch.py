@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
+from streamd.core.receipt import Receipt
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Segment, StreamSpec, UnevenPolicy
 from streamd.errors import ConfigError
@@ -255,6 +256,16 @@ class Rebatcher:
             first = self._group.first_batch_index() if self._group else first
             return self._split.compute_group_index(first, self._rank, self._world)
         return first * self._split.parts + self.steps_in_open_batch
+
+    def recount_receipt(self, receipt: Receipt, history: Sequence[Segment]) -> Receipt:
+        """Returns the receipt of an epoch's batches, of the steps in `history`, in the trainer's own steps."""
+        steps = self._split.count_steps(history, gathered=self.gathered_batch_count)
+        return replace(
+            receipt,
+            steps=steps + self.steps_in_open_batch,
+            samples=receipt.samples + self.uncounted_samples - self.unused_samples,
+            dropped=receipt.dropped + self.unused_samples,
+        )
 
     def close(self) -> None:
         """Drops the current batch, whose lease can then end, and the group."""

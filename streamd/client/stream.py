@@ -644,18 +644,13 @@ class Stream:
 
     def _build_receipt(self, due: ReceiptDue | None) -> Receipt:
         """Builds the receipt of the present epoch in the trainer's own steps; `due` is None if it is left early."""
-        rebatcher = self._rebatcher
         receipt = self._tally.build_receipt(
             expected_digest=due.digest if due else None,
             steps_left=self._count_epoch_steps_left() if due else 0,
-            dropped=(due.dropped if due else 0) + rebatcher.unused_samples,
+            dropped=due.dropped if due else 0,
         )
-        steps = self._split.count_steps(self._tally.cursor.history, gathered=rebatcher.gathered_batch_count)
-        return replace(
-            receipt.with_rank(self.rank, self.world, self._served_spec),
-            steps=steps + rebatcher.steps_in_open_batch,
-            samples=receipt.samples + rebatcher.uncounted_samples - rebatcher.unused_samples,
-        )
+        served = receipt.with_rank(self.rank, self.world, self._served_spec)
+        return self._rebatcher.recount_receipt(served, self._tally.cursor.history)
 
     def _build_closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")

@@ -41,12 +41,19 @@ from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
-from streamd.limits import MAX_BATCH_ROWS, MAX_BOXES, MAX_FRAME_OFFSET, MAX_FRAMES, MAX_RAW_CHANNELS, MAX_VIEWS
+from streamd.limits import (
+    MAX_BATCH_ROWS,
+    MAX_BOXES,
+    MAX_FRAME_OFFSET,
+    MAX_FRAMES,
+    MAX_RAW_CHANNELS,
+    MAX_SEED,
+    MAX_SHUFFLE_CHUNK,
+    MAX_VIEWS,
+)
 
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
-_MAX_SEED: Final = (1 << 63) - 1
-_MAX_CHUNK: Final = 1 << 32  # samples or chunks: more than any store holds
 _CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: a crop of less than a hundredth of each side shows nothing
 _CROP_RATIOS: Final = (0.01, 100.0)  # width divided by height
 
@@ -176,14 +183,14 @@ Fraction = Annotated[
     BeforeValidator(build_number_parser(0, 1, suggest_fraction)),
     _build_value_schema(type="number", exclusiveMinimum=0, maximum=1),
 ]
-Seed = Annotated[int, BeforeValidator(build_whole_number_parser(0, _MAX_SEED)), _build_number_schema(0, _MAX_SEED)]
+Seed = Annotated[int, BeforeValidator(build_whole_number_parser(0, MAX_SEED)), _build_number_schema(0, MAX_SEED)]
 BatchSize = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, MAX_BATCH_ROWS)), _build_number_schema(1, MAX_BATCH_ROWS)
 ]
 BoxCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_BOXES)), _build_number_schema(1, MAX_BOXES)]
 VisibleShare = Annotated[float, BeforeValidator(parse_visible_share), _build_number_schema(0, 1, "number")]
 ChunkCount = Annotated[
-    int, BeforeValidator(build_whole_number_parser(1, _MAX_CHUNK)), _build_number_schema(1, _MAX_CHUNK)
+    int, BeforeValidator(build_whole_number_parser(1, MAX_SHUFFLE_CHUNK)), _build_number_schema(1, MAX_SHUFFLE_CHUNK)
 ]
 ChannelCount = Annotated[
     int, BeforeValidator(build_whole_number_parser(1, MAX_RAW_CHANNELS)), _build_number_schema(1, MAX_RAW_CHANNELS)

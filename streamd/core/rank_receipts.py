@@ -10,10 +10,15 @@ A *stretch* is a run of steps in one world, from one batch on; a job that change
 twice in an epoch if two stretches have it. Within a stretch, a rank that reports the same steps again counts once. What
 a rank took after the step at which its job was continued was taken in vain, since its model was lost: it counts where
 the job took it again. So only the stretches that led to a whole epoch count.
+
+Receipts are files that anybody can edit, so nothing in them is believed that something else in them contradicts. A
+receipt whose own numbers cannot all be true is refused, with its file and line. What is true of each receipt alone but
+not of all of them together, and what a trainer itself reports as wrong, makes the epoch "not one epoch".
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,22 +31,28 @@ import numpy.typing as npt
 from streamd.core.receipt import (
     EMPTY_LANES,
     Receipt,
+    ReceiptSegment,
     add_digest_lanes,
     compute_expected_digest,
     format_digest,
     parse_digest,
 )
 from streamd.core.sampler import SampleOrder, compute_order_id, plan_batches
-from streamd.core.spec import Cursor, OrderFacts, Segment
+from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment
 from streamd.core.text import format_count
 from streamd.core.token import check_cursor
 from streamd.errors import ConfigError, TokenError
-from streamd.limits import MAX_VERIFIED_BATCHES
+from streamd.limits import MAX_BATCH_ROWS, MAX_SEED, MAX_SHUFFLE_CHUNK, MAX_VERIFIED_BATCHES, MAX_WORLD
 
 Indices = npt.NDArray[np.int64]
 _EpochKey = tuple[str, int, str]  # stream, epoch, order id
 
 _SHOWN_RUNS: Final = 8
+_MOST_SAMPLES: Final = MAX_VERIFIED_BATCHES * MAX_BATCH_ROWS
+_LARGEST_COUNTS: Final = {  # padded steps reach beyond the last batch, by one step of a world at most
+    "steps": _MOST_SAMPLES, "samples": _MOST_SAMPLES, "bad": _MOST_SAMPLES, "dropped": _MOST_SAMPLES,
+    "missed": 2 * MAX_VERIFIED_BATCHES, "repeated": 2 * MAX_VERIFIED_BATCHES,
+}  # fmt: skip
 
 
 class NamedReceipt(NamedTuple):
@@ -87,7 +98,10 @@ class EpochSum:
     missing: nobody took them, though another rank did take the batches around them.
     twice: two stretches of the job have them.
     dropped: the last batches, too few for a step of all ranks.
-    different: digests and accounts that contradict each other, or the plan, as whole sentences.
+    different: digests, pixels and accounts that contradict each other, or the plan, as whole sentences.
+    remarks: what the receipts say or cannot say, and what is no fault, as whole sentences.
+    changed: the places of receipts within whose epoch the pixels changed.
+    pixel_ids: the identities of the pixels, of which receipts of older versions have none.
     digest: the digest that one trainer of world 1 has; "" if the receipts lack the facts to compute it.
     """
 
@@ -102,10 +116,13 @@ class EpochSum:
     different: tuple[str, ...]
     by_token: tuple[TokenPart, ...]
     digest: str
+    remarks: tuple[str, ...]
+    changed: tuple[str, ...]
+    pixel_ids: tuple[str, ...]
 
     @property
     def is_one_epoch(self) -> bool:
-        """Whether each batch was taken exactly once, but for those that the last world dropped."""
+        """Whether each batch was taken exactly once, with equal pixels, but for those that the last world dropped."""
         return not (self.missing.size or self.twice.size or self.different)
 
     def format_lines(self) -> list[str]:
@@ -120,6 +137,7 @@ class EpochSum:
             "rank's own receipt"
             for part in self.by_token
         ]
+        lines += [f"  note: {each}" for each in self.remarks]
         return lines + ([f"  digest of world 1: {self.digest}"] if self.digest else [])
 
     def _list_findings(self) -> list[tuple[str, Indices]]:
@@ -158,9 +176,9 @@ def add_up_receipts(receipts: Iterable[NamedReceipt]) -> list[EpochSum]:
 
 
 def _check_receipt_sound(named: NamedReceipt) -> None:
-    """Raises ConfigError unless the segments of a receipt can be those of a trainer."""
+    """Raises ConfigError unless a trainer of this version or an older one can have written all of a receipt."""
     place, receipt = named
-    if not receipt.order_id or (receipt.steps and not receipt.segments):
+    if not receipt.order_id or (receipt.complete and receipt.steps and not receipt.segments):
         raise ConfigError(
             f"{place}: this receipt names no order or no segments: an older streamd wrote it; verify receipts of this "
             "version"
@@ -172,11 +190,102 @@ def _check_receipt_sound(named: NamedReceipt) -> None:
     history = tuple(Segment(each.base, each.steps, each.rank, each.world) for each in receipt.segments)
     try:
         check_cursor(Cursor(receipt.epoch, history, history[0].base if history else 0), receipt.batches)
-        for each in (receipt.digest, *(segment.digest for segment in receipt.segments)):
-            parse_digest(each or "0" * 32)
+        for each in (receipt.digest, *(segment.digest or receipt.digest for segment in receipt.segments)):
+            parse_digest(each)
     except (TokenError, ValueError) as error:
-        why = str(error).removeprefix("this token is damaged: ").partition(";")[0]
-        raise ConfigError(f"{place}: this receipt is damaged: {why}; take the file that the trainer wrote") from error
+        why: str | None = str(error).removeprefix("this token is damaged: ").partition(";")[0]
+    else:
+        # Bounds come first: what follows them computes with the numbers.
+        why = next((each for each in (*_find_numbers_out_of_range(receipt), *_find_contradictions(receipt))), None)
+    if why is not None:
+        raise ConfigError(f"{place}: this receipt is damaged: {why}; take the file that the trainer wrote")
+
+
+def _find_numbers_out_of_range(receipt: Receipt) -> list[str]:
+    """Returns what no receipt can have, whatever its other numbers are."""
+    found = []
+    if not 0 <= receipt.rank < receipt.world <= MAX_WORLD:
+        found.append(f"rank {receipt.rank} of {receipt.world}, but a world has 1 to {MAX_WORLD} ranks, from 0 on")
+    for name, most in _LARGEST_COUNTS.items():
+        if not 0 <= (count := getattr(receipt, name)) <= most:
+            found.append(f"{name} is {count}, but 0 to {most} are possible")
+    for name, identity in (("order_id", receipt.order_id), ("pixel_id", receipt.pixel_id or "0" * 32)):
+        if not DIGEST_PATTERN.fullmatch(identity):
+            found.append(f"{name} is {identity[:40]!r}, but an identity has 32 hexadecimal digits")
+    if (facts := receipt.order) is not None:
+        chunks = (1, MAX_SHUFFLE_CHUNK) if facts.shuffle == "chunk" else (0, 0)
+        bounds = {
+            "samples": (1, MAX_VERIFIED_BATCHES * MAX_BATCH_ROWS), "batch_size": (1, MAX_BATCH_ROWS),
+            "seed": (0, MAX_SEED), "chunk": chunks, "buffer": chunks,
+        }  # fmt: skip
+        for name, (least, most) in bounds.items():
+            if not least <= (count := getattr(facts, name)) <= most:
+                found.append(f"{name} of its order is {count}, but {least} to {most} are possible")
+    return found
+
+
+def _find_contradictions(receipt: Receipt) -> Iterator[str]:
+    """Yields what cannot be true of a receipt whose numbers are all in range.
+
+    A trainer may have taken the stream's batches in parts, or several of them at a time, so its own steps need not be
+    those of the segments. What did not fill its last batch is counted as dropped.
+    """
+    served = sum(each.steps for each in receipt.segments)
+    end, batches, last = _compute_end(receipt), receipt.batches, receipt.segments[-1] if receipt.segments else None
+    facts = receipt.order if receipt.order is not None and _are_facts_of(receipt.order, receipt) else None
+    batch_size = MAX_BATCH_ROWS if facts is None else facts.batch_size
+    if not _are_own_steps(receipt.steps, served, batch_size, is_complete=receipt.complete):
+        yield f"{receipt.steps} steps, but its segments have {served}"
+    # The last segment of a whole epoch is the session's own, unless its world is too large for one more step.
+    is_own = last is None or (last.rank, last.world) == (receipt.rank, receipt.world)
+    if receipt.complete and last is not None and not is_own and not last.world <= batches - end < receipt.world:
+        yield f"rank {receipt.rank} of {receipt.world}, but its last segment is of rank {last.rank} of {last.world}"
+    # Samples: those of the plan, without the masked ones, which are among the bad ones.
+    if facts is None:
+        planned = served * batch_size
+        if not 0 <= receipt.samples + receipt.bad <= 2 * planned + batch_size or receipt.bad > planned + batch_size:
+            yield f"{receipt.samples} samples, {receipt.bad} of them bad, in {served} batches"
+        return
+    planned = sum(_count_planned_samples(each, facts, batches) for each in receipt.segments)
+    behind = max(0, facts.samples - min(end, batches) * batch_size) if receipt.complete else 0
+    is_as_served = receipt.steps == served > 1  # one batch may be one step in any case
+    if receipt.dropped < behind or (is_as_served and receipt.dropped > behind) or receipt.dropped - behind > planned:
+        yield f"{receipt.dropped} samples dropped, but {behind} come after its last step"
+    if receipt.bad > planned:
+        yield f"{receipt.bad} samples are bad, but its batches have {planned}"
+    # A trainer that left an epoch within a batch, or while it gathered a group, counts what it took.
+    known, is_exact = receipt.samples + receipt.dropped - behind, is_as_served or receipt.complete
+    least, most = (planned - receipt.bad, planned) if is_exact else (0, planned + batch_size)
+    if not least <= known <= most:
+        yield f"{receipt.samples} samples, of which {receipt.bad} are bad, but its batches have {planned}"
+
+
+def _are_own_steps(steps: int, served: int, batch_size: int, *, is_complete: bool) -> bool:
+    """Whether a trainer can have `steps` of its own in `served` batches of the stream: as many, groups, or parts."""
+    if steps == served:
+        return True
+    if not served:
+        return not is_complete and steps < batch_size  # parts of the first batch
+    if steps < served:
+        # In a whole epoch no group is open; a last group that is not full counts, or is dropped.
+        several = {served // steps, -(-served // steps)} if steps else {served + 1}
+        is_whole = any(group > 1 and steps in {served // group, -(-served // group)} for group in several)
+        return is_whole if is_complete else 2 * steps <= served + 1
+    # Each batch has equally many parts, but for some at the end of the data, and some of an open batch.
+    divisors = (number for number in range(1, math.isqrt(batch_size) + 1) if batch_size % number == 0)
+    return any(
+        part > 1 and abs(steps - served * part) < part for number in divisors for part in (number, batch_size // number)
+    )
+
+
+def _count_planned_samples(segment: ReceiptSegment, facts: OrderFacts, batches: int) -> int:
+    """Returns the samples in the batches of a segment. Those beyond the last batch hold none."""
+    first = segment.base + segment.rank
+    count = max(0, min(segment.steps, -(-(batches - first) // segment.world)))
+    has_last = count > 0 and first + (count - 1) * segment.world == batches - 1
+    # With drop_remainder the last batch is whole, and otherwise it may hold fewer samples.
+    lacking = 0 if facts.remainder == "drop" else batches * facts.batch_size - facts.samples
+    return count * facts.batch_size - (lacking if has_last else 0)
 
 
 @dataclass(slots=True)
@@ -206,6 +315,9 @@ class _EpochAdder:
             (*self._list_differences(), *self._different),
             tuple(self._list_token_parts(claims, unreceipted)),
             self._compute_whole_digest(),
+            tuple(self._list_remarks()),
+            tuple(place for place, receipt in self.receipts if receipt.changed),
+            tuple(sorted({receipt.pixel_id for _, receipt in self.receipts} - {""})),
         )
 
     # --- which steps count
@@ -268,14 +380,14 @@ class _EpochAdder:
                 last = min(place.stop, unreceipted.size) - 1
                 yield TokenPart(claim.stretch.world, place.start, last, int(np.count_nonzero(unreceipted[place])))
 
-    # --- whether digests agree
+    # --- whether the receipts agree
 
     def _list_differences(self) -> Iterator[str]:
-        """Yields what contradicts another receipt, or the receipt itself, or the plan."""
+        """Yields what contradicts another receipt or the plan, and what a trainer itself reports as wrong."""
         first = self.receipts[0].receipt
         for other in self.others:
             yield f"order {first.order_id} in {self.receipts[0].place}, but {other.receipt.order_id} in {other.place}"
-        known: dict[Segment, tuple[str, str]] = {}
+        known: dict[tuple[Segment, ...], tuple[str, str]] = {}
         for place, receipt in self.receipts:
             if receipt.order is not None and not _are_facts_of(receipt.order, receipt):
                 yield f"{place}: the facts of its order are not those of order {receipt.order_id}"
@@ -283,21 +395,49 @@ class _EpochAdder:
                 yield f"{receipt.batches} batches an epoch in {place}, but {first.batches} in {self.receipts[0].place}"
             if not receipt.ok or receipt.missed or receipt.repeated:
                 yield f"{place} is not ok: missed {receipt.missed}, repeated {receipt.repeated}"
+            yield from _find_wrong_end(place, receipt)
             yield from _find_wrong_sum(place, receipt)
-            for segment, stated in _list_segment_digests(receipt):
-                digest, where = known.setdefault(segment, (stated, place))
+            for segments, stated in _list_segment_digests(receipt):
+                digest, where = known.setdefault(segments, (stated, place))
                 if digest != stated:
-                    yield f"{_format_segment(segment)}: digest {digest} in {where}, but {stated} in {place}"
+                    yield f"{_format_segments(segments)}: digest {digest} in {where}, but {stated} in {place}"
         yield from self._find_unplanned_digests(known)
+        yield from self._find_different_pixels()
 
-    def _find_unplanned_digests(self, known: dict[Segment, tuple[str, str]]) -> Iterator[str]:
+    def _find_different_pixels(self) -> Iterator[str]:
+        """Yields the identities of pixels that are not the first one. A receipt that says `changed` has several."""
+        seen: dict[str, str] = {}
+        for place, receipt in self.receipts:
+            if receipt.pixel_id and not receipt.changed:
+                seen.setdefault(receipt.pixel_id, place)
+        (first, where), *others = seen.items() if seen else [("", "")]
+        for pixel_id, place in others:
+            yield (
+                f"pixels {first} in {where}, but {pixel_id} in {place}: their daemons had other image settings, "
+                "another transform or other decoders; with `expect`, such a daemon does not start"
+            )
+
+    def _list_remarks(self) -> Iterator[str]:
+        """Yields what is no fault, and narrows what the result says."""
+        for place, receipt in self.receipts:
+            if receipt.changed:
+                yield f"{place} says changed: its pixels did not stay the same within the epoch"
+        if old := [place for place, receipt in self.receipts if not receipt.pixel_id]:
+            yield (
+                f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
+                f"the other ranks; the first is {old[0]}"
+            )
+        if self._find_order_facts() is None:
+            yield "the digests were not compared with the plan, since no receipt has the facts of the order"
+
+    def _find_unplanned_digests(self, known: dict[tuple[Segment, ...], tuple[str, str]]) -> Iterator[str]:
         facts, first = self._find_order_facts(), self.receipts[0].receipt
         if facts is None:
             return
-        for segment, (digest, place) in known.items():
-            planned = _compute_digest(facts, first, [segment])
+        for segments, (digest, place) in known.items():
+            planned = _compute_digest(facts, first, segments)
             if digest != planned:
-                yield f"{_format_segment(segment)}: digest {digest} in {place}, but the plan gives {planned}"
+                yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
 
     def _find_order_facts(self) -> OrderFacts | None:
         """Returns the facts of the order, if a receipt has them and they are those of its order id."""
@@ -343,26 +483,43 @@ def _are_facts_of(facts: OrderFacts, receipt: Receipt) -> bool:
     return compute_order_id(facts) == receipt.order_id and _count_batches_of_order(facts) == receipt.batches
 
 
-def _list_segment_digests(receipt: Receipt) -> list[tuple[Segment, str]]:
-    """Returns the segments of a receipt whose digests are known, with them."""
-    return [
-        (Segment(each.base, each.steps, each.rank, each.world), each.digest) for each in receipt.segments if each.digest
-    ]
+def _list_segment_digests(receipt: Receipt) -> list[tuple[tuple[Segment, ...], str]]:
+    """Returns the steps whose digests a receipt states, with them: each segment, or all of them if one is not known."""
+    segments = [Segment(each.base, each.steps, each.rank, each.world) for each in receipt.segments]
+    stated = [((segment,), each.digest) for segment, each in zip(segments, receipt.segments, strict=True)]
+    # A token of an older version had only the sum of several segments, so the sum of all is what can be checked.
+    whole = [] if all(digest for _, digest in stated) else [(tuple(segments), receipt.digest)]
+    return [*((each, digest) for each, digest in stated if digest), *whole]
+
+
+def _find_wrong_end(place: str, receipt: Receipt) -> Iterator[str]:
+    """Yields a sentence if `complete` is not what the segments say.
+
+    Whether too few batches for one more step are padded is not in a receipt, so only a world's last step is uncertain.
+    """
+    end, batches = _compute_end(receipt), receipt.batches
+    if receipt.complete and batches - end >= receipt.world:
+        yield f"{place} says complete, but its steps end at batch {end} of {batches}"
+    if not receipt.complete and end >= batches:
+        yield f"{place} does not say complete, but its steps reach the end of the epoch: nobody compared its account"
 
 
 def _find_wrong_sum(place: str, receipt: Receipt) -> Iterator[str]:
     """Yields a sentence if the digests of a receipt's segments do not add up to its digest."""
     digests = [each.digest for each in receipt.segments]
-    if not receipt.digest or not all(digests):  # continued from a token of an older version
+    if not all(digests):  # continued from a token of an older version
         return
     total = format_digest(reduce(add_digest_lanes, map(parse_digest, digests), EMPTY_LANES))
     if total != receipt.digest:
         yield f"{place}: the digests of its segments add up to {total}, but its digest is {receipt.digest}"
 
 
-def _format_segment(segment: Segment) -> str:
-    first, last = segment.base + segment.rank, segment.base + (segment.steps - 1) * segment.world + segment.rank
-    return f"batches {first} to {last} of rank {segment.rank} of {segment.world}"
+def _format_segments(segments: Sequence[Segment]) -> str:
+    first, last = segments[0], segments[-1]
+    start, stop = first.base + first.rank, last.base + (last.steps - 1) * last.world + last.rank
+    if len(segments) > 1:
+        return f"batches {start} to {stop} in {len(segments)} segments"
+    return f"batches {start} to {stop} of rank {first.rank} of {first.world}"
 
 
 def _count_batches_of_order(facts: OrderFacts) -> int:

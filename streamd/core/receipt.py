@@ -52,6 +52,9 @@ class ReceiptSegment:
 class Receipt:
     """The account of one epoch of one session. `ok`: no step was missed or repeated, and both digests are equal.
 
+    `pixel_id` is the identity of the last pixels, and `changed` says that there were others before them within the
+    epoch. It is "" in receipts of versions that did not record it.
+
     The receipts of all ranks can be added up (`rank_receipts`): `rank` and `world` are the session's own, `batches` is
     the number of an epoch's batches as they are served, and `segments` are all steps of the epoch up to here. If the
     session continued from a token, the segments before its own are those of the token. `order` has the facts of
@@ -76,6 +79,7 @@ class Receipt:
     batches: int = 0
     segments: tuple[ReceiptSegment, ...] = ()
     order: OrderFacts | None = None
+    pixel_id: str = ""
 
     def with_rank(self, rank: int, world: int, spec: StreamSpec) -> Receipt:
         """Returns the receipt with the session's rank, and the facts of `spec`, the stream as it is served."""
@@ -345,6 +349,7 @@ class EpochTally:
             digest=digest,
             order_id=self.order_id,
             segments=self._build_segments(totals.lanes),
+            pixel_id=self.pixel_id,
         )
 
     def _build_segments(self, lanes: Lanes) -> tuple[ReceiptSegment, ...]:

@@ -9,14 +9,19 @@ from typing import Final
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.sample_specs import some_spec
 
 from streamd.client.batch import Batch
 from streamd.client.rebatch import BatchSplit, Rebatcher
-from streamd.core.bad_samples import BadRow
-from streamd.core.spec import ImageSpec, LabelSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
+from streamd.core.bad_samples import GOOD, MASKED, BadRow, RowStatus
+from streamd.core.rank_receipts import NamedReceipt, add_up_receipts
+from streamd.core.receipt import EpochTally
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.spec import Cursor, ImageSpec, LabelSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
+from streamd.core.steps import RankSteps
+from streamd.core.token import encode_token, parse_token, resume_tally, start_tally
 from streamd.errors import ConfigError
 
 B: Final = 12
@@ -276,3 +281,74 @@ def test_all_ranks_have_the_same_number_of_steps_left(size: int, uneven: UnevenP
         left = rebatcher.count_steps_left(0, 3)
         mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
         assert sum(1 for _ in take_all(rebatcher, mine)) == left == steps, rank
+
+
+@pytest.mark.long
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(st.data())
+def test_no_receipt_that_a_trainer_can_have_contradicts_itself(data: st.DataObject) -> None:
+    samples = data.draw(st.integers(1, 90))
+    remainder: RemainderPolicy = data.draw(st.sampled_from(["keep", "drop", "pad"]))
+    uneven: UnevenPolicy = data.draw(st.sampled_from(["drop", "pad"]))
+    unnamed = spec_of(samples, remainder)
+    assume(unnamed.batches)
+    spec = replace(unnamed, order_id=compute_order_id(unnamed.order_facts))
+    order = SampleOrder.from_spec(spec)
+    bad = frozenset(data.draw(st.lists(st.integers(0, samples - 1), max_size=5)))
+    world = data.draw(st.integers(1, 4))
+    rank = data.draw(st.integers(0, world - 1))
+
+    # What another rank of another world did before, as a token has it.
+    earlier = RankSteps(spec.batches, 0, data.draw(st.integers(1, 3)), uneven, None)
+    tally = start_tally(Cursor(), spec, spec.pixel_id)
+    for _ in range(data.draw(st.integers(0, earlier.steps_per_epoch))):
+        take_step(tally, spec, order, bad, earlier)
+    own = RankSteps(spec.batches, rank, world, uneven, None)
+    tally = resume_tally(parse_token(encode_token(spec, tally.take_snapshot()), spec), spec, own)
+
+    taken: list[tuple[int, Ids, RowStatus]] = []
+
+    def fetch() -> Batch | None:
+        if not own.step_after(tally.cursor).steps:
+            return None
+        index = tally.cursor.next_base_index + rank
+        ids, marks = plan_batch(spec, order, bad, tally.cursor.epoch, index)
+        taken.append((index, ids, marks))
+        delivered, empty = np.where(marks > 0, -1, ids), (ids < 0) | (marks > 0)
+        images = np.zeros((ids.size, 1, 2, 3), np.uint8)
+        labels = {"n": delivered, "name": delivered.astype("S")}
+        return Batch({"image": images}, labels, (~empty).astype(np.float32), delivered, (), 0, index, str, spec)
+
+    def book() -> None:
+        tally.add_batch(*taken[-1], tally.cursor.after_step(rank, world))
+
+    size = data.draw(st.sampled_from([1, 2, 3, 4, 6, 12, 24, 36]))
+    rebatcher = Rebatcher(BatchSplit.from_batch_size(spec, size, uneven), rank, world, 0)
+    steps = data.draw(st.none() | st.integers(0, 30))
+    is_whole = steps is None
+    for _ in range(1000 if steps is None else steps):
+        if rebatcher.next_batch(fetch, book, source_of(spec).token_within) is None:
+            is_whole = True
+            break
+    behind = max(0, samples - min(tally.cursor.next_base_index, spec.batches) * B)
+    receipt = tally.build_receipt(
+        expected_digest=tally.order_digest if is_whole else None, steps_left=0, dropped=behind if is_whole else 0
+    ).with_rank(rank, world, spec)
+    (found,) = add_up_receipts([NamedReceipt("file:1", rebatcher.recount_receipt(receipt, tally.cursor.history))])
+    # Where all batches are taken and the daemon's account has not come, the receipt says so.
+    assert all("does not say complete" in each for each in found.different), found.different
+
+
+def plan_batch(
+    spec: StreamSpec, order: SampleOrder, bad: frozenset[int], epoch: int, index: int
+) -> tuple[Ids, RowStatus]:
+    """The planned ids of a batch, and which of them are masked."""
+    ids = np.array(compute_batch_ids(order, epoch, index, spec.batch_rows(index)))
+    return ids, np.where(np.isin(ids, [*bad]), MASKED, GOOD).astype(np.uint8)
+
+
+def take_step(tally: EpochTally, spec: StreamSpec, order: SampleOrder, bad: frozenset[int], steps: RankSteps) -> None:
+    """Takes the next step of a rank."""
+    index = tally.cursor.next_base_index + steps.rank
+    ids, marks = plan_batch(spec, order, bad, tally.cursor.epoch, index)
+    tally.add_batch(index, ids, marks, tally.cursor.after_step(steps.rank, steps.world))

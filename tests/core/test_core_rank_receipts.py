@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import pytest
-from support.rank_receipts import BATCHES, make_receipt, receipts_of_world, token_after
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.rank_receipts import BATCHES, SPEC, make_receipt, receipts_of_world, token_after
 
 from streamd.core.rank_receipts import EpochSum, NamedReceipt, add_up_receipts, format_batches
 from streamd.core.receipt import Receipt, ReceiptSegment
@@ -16,6 +19,7 @@ from streamd.errors import ConfigError
 from streamd.limits import MAX_VERIFIED_BATCHES
 
 OTHER: Final = "f" * 32
+ORDER: Final = SPEC.order_facts
 
 
 def sum_of(receipts: Iterable[Receipt]) -> EpochSum:
@@ -174,12 +178,154 @@ def test_a_segment_of_unknown_digest_from_an_older_token_is_not_different() -> N
         ({"segments": (ReceiptSegment(0, 5, 3, 2, "0" * 32),)}, "damaged: its history does not add up"),
         ({"segments": (ReceiptSegment(0, 5, 0, 2, "0" * 32), ReceiptSegment(3, 1, 0, 1, ""))}, "damaged: its history"),
         ({"digest": "abc"}, "damaged: a digest has 32"),
+        ({"digest": ""}, "damaged: a digest has 32"),
+        ({"rank": 1}, "damaged: rank 1 of 1"),
+        ({"world": 1 << 20}, "damaged: rank 0 of 1048576"),
+        ({"world": 4}, "damaged: rank 0 of 4, but its last segment is of rank 0 of 1"),
+        ({"steps": -1}, "damaged: steps is -1"),
+        ({"samples": 1 << 60}, "damaged: samples is 1152921504606846976"),
+        ({"missed": -1}, "damaged: missed is -1"),
+        ({"repeated": 1 << 40}, "damaged: repeated is"),
+        ({"bad": -3}, "damaged: bad is -3"),
+        ({"bad": 1026}, "damaged: 1026 samples are bad, but its batches have 1025"),
+        ({"dropped": 5}, "damaged: 5 samples dropped, but 0 come after its last step"),
+        ({"steps": BATCHES + 1}, f"damaged: {BATCHES + 1} steps, but its segments have {BATCHES}"),
+        ({"steps": BATCHES - 1}, f"damaged: {BATCHES - 1} steps, but its segments have {BATCHES}"),
+        ({"samples": 1024}, "damaged: 1024 samples, of which 0 are bad, but its batches have 1025"),
+        ({"samples": 1026}, "damaged: 1026 samples, of which 0 are bad, but its batches have 1025"),
+        ({"order_id": "an order"}, "damaged: order_id is 'an order'"),
+        ({"pixel_id": "f" * 31}, "damaged: pixel_id is"),
+        ({"order": replace(ORDER, batch_size=1 << 17)}, "damaged: batch_size of its order is 131072"),
+        ({"order": replace(ORDER, seed=1 << 70)}, "damaged: seed of its order is"),
+        ({"order": replace(ORDER, chunk=3)}, "damaged: chunk of its order is 3, but 0 to 0"),
     ],
 )
 def test_a_receipt_that_cannot_be_added_up_is_refused_by_file(change: dict[str, object], why: str) -> None:
     (receipt,) = receipts_of_world(1)
     with pytest.raises(ConfigError, match=f"file-0:1.*{why}"):
         sum_of([replace(receipt, **change)])  # type: ignore[arg-type]  # each key with its own type
+
+
+def test_ranks_that_saw_other_pixels_are_not_one_epoch() -> None:
+    receipts = receipts_of_world(4)
+    receipts[2] = replace(receipts[2], pixel_id=OTHER)
+    found = sum_of(receipts)
+    assert not found.is_one_epoch
+    (said,) = found.different
+    assert said.startswith(f"pixels {SPEC.pixel_id} in file-0:1, but {OTHER} in file-2:1:")
+    assert found.pixel_ids == (OTHER, SPEC.pixel_id)[:: -1 if SPEC.pixel_id < OTHER else 1]
+
+
+def test_pixels_that_changed_within_the_epoch_are_noted() -> None:
+    receipts = receipts_of_world(2)
+    receipts[1] = replace(receipts[1], pixel_id=OTHER, changed=True)
+    found = sum_of(receipts)
+    assert found.is_one_epoch
+    assert found.changed == ("file-1:1",)
+    assert "  note: file-1:1 says changed: its pixels did not stay the same within the epoch" in found.format_lines()
+
+
+def test_receipts_without_the_identity_of_the_pixels_are_noted_as_older() -> None:
+    found = sum_of(replace(each, pixel_id="") for each in receipts_of_world(2))
+    assert found.is_one_epoch
+    assert any("2 receipts of an older streamd cannot say whether the pixels" in each for each in found.remarks)
+    one, other = receipts_of_world(2)
+    mixed = sum_of([one, replace(other, pixel_id="")])
+    assert mixed.is_one_epoch
+    assert any("1 receipt of an older streamd" in each and "file-1:1" in each for each in mixed.remarks)
+
+
+def test_complete_must_be_what_the_segments_say() -> None:
+    left = [make_receipt(rank, 2, steps=7) for rank in range(2)]
+    found = sum_of(replace(each, complete=True, dropped=SPEC.samples - 140) for each in left)
+    assert [each for each in found.different if "says complete, but its steps end at batch 14 of 103" in each]
+    (whole,) = receipts_of_world(1)
+    (said,) = sum_of([replace(whole, complete=False)]).different
+    assert said.startswith("file-0:1 does not say complete, but its steps reach the end of the epoch")
+
+
+def test_without_a_known_digest_of_each_segment_the_sum_of_all_must_be_the_plans() -> None:
+    token = replace(token_after(4, 6, start=token_after(5, 8)), digests=())
+    receipts = [make_receipt(rank, 6, start=token) for rank in range(6)]
+    assert sum_of(receipts).is_one_epoch
+    (said,) = sum_of([*receipts[:5], replace(receipts[5], digest=OTHER)]).different
+    assert said.startswith("batches 0 to")
+    assert "in 3 segments: digest ffff" in said
+    # A receipt from which all digests of segments are taken is still compared as a whole.
+    (whole,) = receipts_of_world(1)
+    blank = replace(whole, digest=OTHER, segments=(replace(whole.segments[0], digest=""),))
+    assert not sum_of([blank]).is_one_epoch
+
+
+def test_without_the_facts_of_the_order_it_says_that_no_plan_was_compared() -> None:
+    found = sum_of(without_facts(receipts_of_world(2)))
+    assert found.is_one_epoch
+    assert any("not compared with the plan" in each for each in found.remarks)
+
+
+def test_an_epoch_that_was_left_within_its_first_batch_has_steps_without_a_segment() -> None:
+    found = sum_of([replace(make_receipt(0, 1, steps=0), steps=1, samples=5)])
+    assert found.missing.size == BATCHES
+    with pytest.raises(ConfigError, match="10 steps, but its segments have 0"):
+        sum_of([replace(make_receipt(0, 1, steps=0), steps=10)])
+
+
+_NUMBERS: Final = ("steps", "samples", "missed", "repeated", "dropped", "rank", "world", "batches", "epoch")
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.data())
+def test_no_single_number_of_a_receipt_can_be_changed_unnoticed(data: st.DataObject) -> None:
+    world = data.draw(st.sampled_from([2, 3]))
+    rank, receipts = data.draw(st.integers(0, world - 1)), whole_epoch(world, data.draw(st.integers(0, 2)))
+    was = receipts[rank]
+    number = st.integers(-1, 1200) | st.sampled_from([-(1 << 70), 1 << 31, 1 << 53, 1 << 64, 1 << 80])
+    digests = st.sampled_from([OTHER, "", "0" * 32, "not a digest"])
+    change: dict[str, object] = {}
+    kind = data.draw(st.sampled_from([*_NUMBERS, "flag", "identity", "segment", "order"]))
+    match kind:
+        case "flag":
+            change = {(flag := data.draw(st.sampled_from(["ok", "complete"]))): not getattr(was, flag)}
+        case "identity":
+            change = {data.draw(st.sampled_from(["digest", "order_id", "pixel_id"])): data.draw(digests)}
+            assume(change != {"pixel_id": ""})  # that of an older version
+        case "segment":
+            place = data.draw(st.integers(0, len(was.segments) - 1))
+            part = {data.draw(st.sampled_from(["base", "steps", "rank", "world"])): data.draw(number)}
+            segments = list(was.segments)
+            segments[place] = replace(segments[place], **part)  # type: ignore[arg-type]  # all are whole numbers
+            change = {"segments": tuple(segments)}
+        case "order":
+            name = data.draw(st.sampled_from(["samples", "batch_size", "seed", "chunk", "buffer"]))
+            facts: dict[str, Any] = {name: data.draw(number)}
+            change = {"order": replace(ORDER, **facts)}
+        case name:
+            change = {name: data.draw(number)}
+            # A trainer may take several batches a step, so fewer steps say nothing by themselves.
+            assume(name != "steps" or not 0 <= int(str(change[name])) <= (was.steps + 1) // 2)
+    changed = replace(was, **change)  # type: ignore[arg-type]  # each key with its own type
+    assume(changed != was)
+    receipts[rank] = changed
+    try:
+        noticed = not all(each.is_one_epoch for each in sums_of(receipts))
+    except ConfigError as error:
+        noticed = str(error).startswith(f"file-{rank}:1: ")
+    assert noticed, change
+
+
+def whole_epoch(world: int, earlier_worlds: int) -> list[Receipt]:
+    """The receipts of all ranks of an epoch, of which other worlds did the beginning."""
+    return list(_make_whole_epoch(world, earlier_worlds))
+
+
+@cache
+def _make_whole_epoch(world: int, earlier_worlds: int) -> tuple[Receipt, ...]:
+    start = None
+    for each in (8, 6)[:earlier_worlds]:
+        start = token_after(4, each, start=start)
+    receipts = tuple(make_receipt(rank, world, start=start) for rank in range(world))
+    assert sum_of(receipts).is_one_epoch
+    return receipts
 
 
 def test_batches_are_shown_as_runs() -> None:

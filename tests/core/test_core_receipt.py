@@ -225,7 +225,7 @@ def test_a_whole_epoch_has_a_receipt_that_is_complete_and_ok() -> None:
     assert receipt_of(tally, tally.order_digest) == Receipt(
         stream="train", epoch=0, steps=BATCHES, samples=BATCHES * ROWS - 1, missed=0, repeated=0, bad=1, dropped=3,
         changed=False, complete=True, ok=True, digest=tally.order_digest, order_id=ORDER,
-        segments=(ReceiptSegment(0, BATCHES, 0, 1, tally.order_digest),),
+        segments=(ReceiptSegment(0, BATCHES, 0, 1, tally.order_digest),), pixel_id=tally.pixel_id,
     )  # fmt: skip
 
 
@@ -301,8 +301,8 @@ def test_changed_pixels_are_recorded_and_the_receipt_stays_ok() -> None:
     tally.record_pixel_id("other")
     took([2, 3], tally)
     receipt = receipt_of(tally, tally.order_digest)
-    assert (receipt.changed, receipt.ok) == (True, True)
-    assert replace(receipt, changed=False) == receipt_of(took(range(4)), tally.order_digest)
+    assert (receipt.changed, receipt.ok, receipt.pixel_id) == (True, True, "other")
+    assert replace(receipt, changed=False, pixel_id=PIXELS) == receipt_of(took(range(4)), tally.order_digest)
 
 
 def test_unchanged_pixels_are_not_recorded_as_a_change() -> None:

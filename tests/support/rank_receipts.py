@@ -34,7 +34,9 @@ def make_receipt(
     """A rank's receipt of an epoch, or of its first `steps` steps, from a token or from the beginning."""
     tally = _take_steps(rank, world, start=start, steps=steps, epoch=epoch, uneven=uneven)
     expected = tally.order_digest if steps is None else None
-    return tally.build_receipt(expected_digest=expected, steps_left=0, dropped=0).with_rank(rank, world, SPEC)
+    end = min(tally.cursor.next_base_index, BATCHES)
+    dropped = max(0, SPEC.samples - end * SPEC.batch_size) if steps is None else 0
+    return tally.build_receipt(expected_digest=expected, steps_left=0, dropped=dropped).with_rank(rank, world, SPEC)
 
 
 def receipts_of_world(world: int, *, uneven: UnevenPolicy = "drop") -> list[Receipt]:

@@ -54,8 +54,8 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "streamd verify": (
         "every epoch in the receipts is one epoch exactly",
-        "batches are missing, came twice, or the receipts differ",
-        "a file cannot be read, or holds no receipts of this version",
+        "batches are missing or came twice, ranks saw other pixels, or the receipts differ",
+        "a file cannot be read, holds no receipts of this version, or has numbers that contradict each other",
     ),
     "streamd manifest export": (
         "the lists are written",

@@ -32,11 +32,13 @@ def verify(
     DIR/receipts-RANK.jsonl, one line for each receipt.to_json(), or the output of `streamd probe --json`. Each epoch in
     them is added up. The same steps in several files count once, and their digests are computed again from the plan.
 
-    Names the batches that are missing, that came twice, and those for which the files differ. A rank that continued
-    from a token has in its receipt what all ranks had done until then: such parts are listed as "by token". Steps that
-    the job repeated, since it continued at an earlier token, count once.
+    Names the batches that are missing, that came twice, and those for which the files differ, and ranks that saw other
+    pixels. A rank that continued from a token has in its receipt what all ranks had done until then: such parts are
+    listed as "by token". Steps that the job repeated, since it continued at an earlier token, count once. Receipts that
+    say `changed`, and those of versions without the identity of the pixels, are noted.
 
-    The exit status is 0 if every epoch is one epoch exactly, 1 if not, and 2 if a file cannot be read.
+    The exit status is 0 if every epoch is one epoch exactly, 1 if not, and 2 if a file cannot be read, or a receipt in
+    it has numbers that contradict each other.
 
     \b
     Example:
@@ -71,4 +73,7 @@ def _to_plain(found: EpochSum) -> dict[str, Any]:
         "different": found.different,
         "by_token": found.by_token,
         "digest": found.digest,
+        "pixel_ids": found.pixel_ids,
+        "changed": found.changed,
+        "remarks": found.remarks,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,26 @@ def test_json_is_one_object_that_names_the_batches(files: list[Path]) -> None:
     assert (done.exit_code, said["ok"], epoch["ok"]) == (1, False, False)
     assert epoch["missing"][:2] == [0, 4]
     assert epoch["dropped"] == [100, 101, 102]
+
+
+def test_ranks_that_saw_other_pixels_end_with_1_and_changed_pixels_with_0(tmp_path: Path) -> None:
+    one, other = receipts_of_world(2)
+    paths = [write(tmp_path, 0, [one]), write(tmp_path, 1, [replace(other, pixel_id="f" * 32)])]
+    done = verify(*paths)
+    assert (done.exit_code, f"but {'f' * 32} in {paths[1]}:1" in done.output) == (1, True)
+    write(tmp_path, 1, [replace(other, pixel_id="f" * 32, changed=True)])
+    done = verify(*paths)
+    assert (done.exit_code, f"note: {paths[1]}:1 says changed" in done.output) == (0, True)
+    (epoch,) = json.loads(verify(*paths, "--json").stdout)["epochs"]
+    assert epoch["changed"] == [f"{paths[1]}:1"]
+    assert set(epoch["pixel_ids"]) == {one.pixel_id, "f" * 32}
+
+
+def test_numbers_that_contradict_each_other_are_another_status(tmp_path: Path) -> None:
+    one, other = receipts_of_world(2)
+    done = verify(write(tmp_path, 0, [one]), write(tmp_path, 1, [other, replace(other, samples=999)]))
+    assert getattr(done.exception, "exit_status", None) == 2
+    assert "receipts-1.jsonl:2: this receipt is damaged: 999 samples" in str(done.exception)
 
 
 def test_a_file_that_cannot_be_read_is_another_status(tmp_path: Path) -> None:
