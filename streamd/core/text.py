@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -33,6 +34,31 @@ def is_encodable(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def fold_name(name: str) -> str:
+    """Returns a name less that in which two spellings of it may differ: case, blanks, and how letters are encoded."""
+    return _tidy_blanks(_compose_letters(name)).casefold()
+
+
+def describe_name_difference(names: Sequence[str]) -> str:
+    """Returns in what names differ that are equal for `fold_name`."""
+    for difference, normalize in (
+        ("upper and lower case", str.casefold),
+        ("blanks", _tidy_blanks),
+        ("how their letters are encoded", _compose_letters),
+    ):
+        if len(set(map(normalize, names))) == 1:
+            return difference
+    return "case, blanks or how their letters are encoded"
+
+
+def _tidy_blanks(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _compose_letters(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def format_count(number: int, what: str, plural: str | None = None) -> str:

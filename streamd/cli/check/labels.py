@@ -5,7 +5,6 @@ Also finds classes that are probably one: their names differ only in case, blank
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +14,7 @@ import numpy as np
 from streamd.cli.check.duplicates import StreamSample
 from streamd.cli.check.reader_messages import OddBoxes
 from streamd.core.spec import LabelSpec, LabelType
-from streamd.core.text import format_count, format_list
+from streamd.core.text import describe_name_difference, fold_name, format_count, format_list
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import LabelValues
 
@@ -118,8 +117,10 @@ def find_box_troubles(name: str, finding: LabelFinding) -> list[str]:
     return found
 
 
-def find_first_sample_of_class(spec: LabelSpec, values: LabelValues, number: int) -> int:
-    """Returns the first sample of class `number` of a category or of tags; the class must have a sample."""
+def find_first_sample_of_class(spec: LabelSpec, values: LabelValues | RaggedColumn, number: int) -> int:
+    """Returns the first sample of class `number` of a category, tags or boxes; the class must have a sample."""
+    if isinstance(values, RaggedColumn):
+        return int(np.searchsorted(values.ends, np.argmax(values.numbers[:, -1] == number), side="right"))
     if spec.type == "tags":
         return int(np.argmax(np.asarray(values, np.uint8)[:, number >> 3] & (128 >> (number & 7))))
     return int(np.argmax(values == number))
@@ -213,7 +214,7 @@ def find_label_conflicts(
 
 @dataclass(frozen=True, slots=True)
 class ClassUse:
-    """A class, the number of its samples in all streams, and one of these, named "stream: file"."""
+    """A class, the number of its samples or boxes in all streams, and one of these, named "stream: file"."""
 
     name: str
     samples: int
@@ -222,17 +223,18 @@ class ClassUse:
 
 @dataclass(frozen=True, slots=True)
 class SimilarClasses:
-    """Classes of `label` that are probably one."""
+    """Classes of `label` that are probably one: a trouble, but for boxes, whose classes the data list themselves."""
 
     label: str
     classes: list[ClassUse]
+    are_boxes: bool = False
 
 
 def group_similar_names(names: Iterable[str]) -> list[list[str]]:
     """Groups similar names; returns the groups of at least two, in the order of `names`."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        alike = _tidy_blanks(_compose_letters(name)).casefold()
+        alike = fold_name(name)
         if len(alike) >= _MIN_LETTERS:
             groups.setdefault(alike, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
@@ -240,29 +242,12 @@ def group_similar_names(names: Iterable[str]) -> list[list[str]]:
 
 def format_similar_classes(found: SimilarClasses) -> str:
     """Formats a sentence about similar classes, with the remedy."""
-    uses = [f"{each.name!r} ({format_count(each.samples, 'sample')}, such as {each.example})" for each in found.classes]
+    unit = ("box", "boxes") if found.are_boxes else ("sample", "samples")
+    uses = [f"{each.name!r} ({format_count(each.samples, *unit)}, such as {each.example})" for each in found.classes]
+    remedy = "" if found.are_boxes else f", or list each in labels.{found.label}.classes"
+    difference = describe_name_difference([each.name for each in found.classes])
     return (
-        f"{found.label}: {' and '.join(uses)} differ only in {_describe_difference(found)}, and are learned as "
-        f"{len(uses)} classes; give them one name in the data, or list each in labels.{found.label}.classes, if they "
-        "are meant to differ"
+        f"{found.label}: {' and '.join(uses)} differ only in {difference}, and are learned as "
+        f"{len(uses)} classes; give them one name in the data{remedy}{', if' if remedy else ', unless'} they are meant "
+        "to differ"
     )
-
-
-def _describe_difference(found: SimilarClasses) -> str:
-    names = [each.name for each in found.classes]
-    for difference, normalize in (
-        ("upper and lower case", str.casefold),
-        ("blanks", _tidy_blanks),
-        ("how their letters are encoded", _compose_letters),
-    ):
-        if len(set(map(normalize, names))) == 1:
-            return difference
-    return "case, blanks or how their letters are encoded"
-
-
-def _tidy_blanks(name: str) -> str:
-    return " ".join(name.split())
-
-
-def _compose_letters(name: str) -> str:
-    return unicodedata.normalize("NFC", name)

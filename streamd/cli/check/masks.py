@@ -9,11 +9,10 @@ from typing import Final
 from streamd.cli.check.reader_messages import ClassPixels, OddSizes, SizeExample
 from streamd.core.spec import ImageSpec
 from streamd.core.text import format_count
-from streamd.decode.geometry import Size
+from streamd.decode.geometry import Size, are_in_proportion
 
 _MAX_CLASSES: Final = 256  # the most frequent class numbers are kept
 _BINARY: Final = 2  # class numbers
-_ROUNDED_PIXELS: Final = 1  # by which a size may miss the proportions of another
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,9 @@ def find_leader(name: str, images: Mapping[str, ImageSpec]) -> str | None:
 def compare_sizes(sample_id: int, size: Size, leader_size: Size) -> OddSizes:
     """Counts a sample whose image has another size than its leader, both (height, width)."""
     example = SizeExample(sample_id, size, leader_size)
-    if _are_in_proportion(size, leader_size):
+    if are_in_proportion(size, leader_size):
         return OddSizes(scaled=1, scaled_example=example)
     return OddSizes(skewed=1, skewed_example=example)
-
-
-def _are_in_proportion(one: Size, other: Size) -> bool:
-    """Whether a picture of one size, scaled to the height or the width of the other, is as large to the pixel."""
-    height, width = one[0] * other[1] / other[0], one[1] * other[0] / other[1]
-    return abs(height - one[1]) <= _ROUNDED_PIXELS or abs(width - one[0]) <= _ROUNDED_PIXELS
 
 
 def build_mask_findings(
@@ -177,6 +170,8 @@ def _find_class_warnings(name: str, finding: MaskFinding) -> Iterator[str]:
 
 def _format_skewed_sizes(name: str, follower: FollowerFinding, skewed: SizeMismatch) -> str:
     remedy = f"save each with the height and width of its {follower.leader}"
+    if skewed.size == skewed.leader_size[::-1]:
+        remedy = f"turn each as the EXIF data of its {follower.leader} say, or {remedy}"
     return f"{name}: {_format_mismatch(follower, skewed)}, and would be stretched out of place; {remedy}"
 
 

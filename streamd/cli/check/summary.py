@@ -65,6 +65,7 @@ def build_findings(
     alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
     reported = {name for group in alike for name in group[1:]}
     shapes = [stream.stream_shape for stream in streams.values()]
+    similar = list(_find_similar_classes(streams, config))
     return CheckFindings(
         memory_bytes=config.memory,
         workers=config.worker_count,
@@ -74,11 +75,12 @@ def build_findings(
         together=compute_trainer_capacity(shapes, _build_scheduler_limits(config)) if len(shapes) > 1 else None,
         leaks=[_build_data_leak(each, streams) for each in shared if reported.isdisjoint((each.first, each.second))],
         contradictions=list(_find_contradictions(groups, streams)),
-        similar_classes=list(_find_similar_classes(streams, config)),
+        similar_classes=[each for each in similar if not each.are_boxes],
         notes=[
             *notes,
             *_find_random_crop_warnings(streams),
             *_find_clip_split_warnings(streams, config),
+            *(labels.format_similar_classes(each) for each in similar if each.are_boxes),
             *map(_format_identical_streams, alike),
         ],
     )
@@ -278,16 +280,22 @@ def _build_data_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> 
 
 
 def _find_similar_classes(streams: StreamsByName, config: Config) -> Iterator[labels.SimilarClasses]:
-    """Finds classes with names that differ slightly, which are probably one. Skips those that a configuration lists."""
+    """Finds classes with names that differ slightly, which are probably one.
+
+    Skips those that a configuration lists, and classes without a box.
+    """
     specs = {
         name: label
         for stream in streams.values()
         for name, label in stream.spec.labels.items()
-        if not label.is_ragged and not _has_listed_classes(name, streams, config)
+        if not _has_listed_classes(name, streams, config)
     }
     for name, spec in specs.items():
-        for group in labels.group_similar_names(str(each) for each in spec.classes):
-            yield labels.SimilarClasses(name, [_build_class_use(name, each, streams) for each in group])
+        for group in labels.group_similar_names(dict.fromkeys(str(each) for each in spec.classes)):
+            uses = [_build_class_use(name, each, streams) for each in group]
+            used = [each for each in uses if each.samples or not spec.is_ragged]
+            if len(used) > 1:
+                yield labels.SimilarClasses(name, used, spec.is_ragged)
 
 
 def _has_listed_classes(label: str, streams: StreamsByName, config: Config) -> bool:
@@ -306,7 +314,8 @@ def _build_class_use(label: str, class_name: str, streams: StreamsByName) -> lab
         if spec is None or number < 0 or not spec.counts[number]:
             continue
         if not example:
-            column = stream.manifest.label_column(label)
+            listed = stream.manifest
+            column = listed.ragged_column(label) if spec.is_ragged else listed.label_column(label)
             example = f"{name}: {stream.format_file_name(labels.find_first_sample_of_class(spec, column, number))}"
         samples += spec.counts[number]
     return labels.ClassUse(class_name, samples, example)

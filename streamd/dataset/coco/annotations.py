@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.text import format_count
+from streamd.dataset.labels.boxes import warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.paths.confined import format_path, translate_read_errors
+from streamd.dataset.paths.confined import format_first_names, format_path, translate_read_errors
 from streamd.errors import ConfigError
 from streamd.limits import GIB, MAX_ANNOTATION_BYTES, MAX_PIXELS
 
@@ -22,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Values = TypeVar("Values", bound=np.generic)
 
+_log: Final = logging.getLogger("streamd.sources")
 _BOX_NUMBERS: Final = 4  # left, top, width, height
 _POINT_NUMBERS: Final = 3  # x, y, and 0 for a point that is not labelled
 _SHOWN_CHARS: Final = 80
@@ -93,9 +98,20 @@ class CocoFile:
         self._rows = self._number_identifiers([picture.id for picture in contents.images], "pictures")
         categories = self._sort_categories(contents.categories)
         self.classes: tuple[int | str, ...] = tuple(category.name for category in categories)
+        where, ids = f"{key}: {self._name}", [category.id for category in categories]
+        warn_of_equal_classes(where, "categories", self.classes, ids)
         self._classes = self._number_identifiers([category.id for category in categories], "categories")
         self._annotations = [each for each in contents.annotations if keep_crowds or not each.iscrowd]
         self._owners = np.array([self._find_picture(each) for each in self._annotations], np.int64)
+        self._log_empty_pictures()
+
+    def _log_empty_pictures(self) -> None:
+        """Logs how many pictures have no object: a file may have been cut to a part of the annotations."""
+        empty = np.flatnonzero(self._count_objects(self._owners) == 0).tolist()
+        if empty:
+            names = format_first_names(os.fsencode(self.file_names[row]) for row in empty)
+            what = f"{len(empty):,} of {format_count(len(self.file_names), 'picture')} have no object"
+            _log.info("%s: %s: %s: %s", self._key, self._name, what, names)
 
     @staticmethod
     def read(path: Path, key: str, *, keep_crowds: bool) -> CocoFile:

@@ -29,6 +29,7 @@ from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
+_SPELLING: Final = "write names as their files have them"
 _TRIED_FILES: Final = 8  # looked for in other folders when all are missing
 _TRIED_FOLDERS: Final = 100  # looked in
 # Names that are not yet in the form `folder/file`: absolute, with empty, `.` or `..` parts, or with a NUL.
@@ -103,8 +104,10 @@ def stat_listed_files(
     """
     with translate_read_errors(root, key):
         os.stat(root)  # noqa: PTH116 - for its error alone
-    sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
+    fence = ConfinedRoot(os.fsencode(root), key)
+    sizes, mtimes_ns, missing = stat_files(fence, files, progress)
     if missing:
+        near = fence.suggest_near_name(files[row] for row in missing)
         # If some files exist, the root is right, and the message names those that do not. If none does, the root is
         # probably wrong, and the message suggests another one.
         if len(missing) < len(files):
@@ -113,12 +116,9 @@ def stat_listed_files(
             is_one = len(missing) == 1
             raise ConfigError(
                 f"{key}: {len(missing):,} of {format_count(len(files), 'file')} named in {rows.path.name} "
-                f"{'is' if is_one else 'are'} not in {format_path(root)}: {first}{others}; "
-                + (
-                    "add the missing file, or remove its row"
-                    if is_one
-                    else "add the missing files, or remove their rows"
-                )
+                f"{'is' if is_one else 'are'} not in {format_path(root)}: {first}{others}; {near}"
+                f"{near and _SPELLING + ', or '}add the missing {'file' if is_one else 'files'}, or remove "
+                f"{'its row' if is_one else 'their rows'}"
             )
         names, place = format_first_names(files[row] for row in missing), format_path(root)
         lack = (
@@ -128,7 +128,7 @@ def stat_listed_files(
         )
         raise ConfigError(
             f"{key}: {rows.path.name} names {format_count(len(files), 'file')}, {lack}; "
-            f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
+            f"{near + _SPELLING if near else _suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
         )
     return sizes, mtimes_ns
 

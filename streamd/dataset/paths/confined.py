@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import posixpath
 import pwd
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,12 +18,14 @@ from typing import Final
 import numpy as np
 
 from streamd.core.host import check_regular_file
+from streamd.core.text import describe_name_difference, fold_name, format_count
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 MutableFiles = list[bytes] | PathColumn
 
+_log: Final = logging.getLogger("streamd.sources")
 IMAGE_SUFFIXES: Final = tuple(b".jpg .jpeg .jfif .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm".split())
 PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds of a warm disk
 _STAT_THREADS: Final = 16  # a network disk answers many requests at once
@@ -125,6 +129,31 @@ class ConfinedRoot:
             )
         return name, found
 
+    def find_near_name(self, name: bytes) -> bytes | None:
+        """Returns the file that is there under a name that differs from `name` as `find_near_names` says; else None."""
+        found = b""
+        for part in name.split(b"/"):
+            try:
+                entries = os.listdir(self.join_path(found))  # noqa: PTH208 - names are bytes, which pathlib does not take
+            except OSError:  # the result is only advice
+                return None
+            near = part if part in entries else find_near_names([part], sorted(entries)).get(part)
+            if near is None:
+                return None
+            found = join_name(found, near)
+        return found
+
+    def suggest_near_name(self, names: Iterable[bytes], others: Collection[bytes] = ()) -> str:
+        """Returns a remark if one of the first of `names`, which are missing, is there in another spelling; or "".
+
+        Files among `others` are there for another purpose.
+        """
+        for name, _ in zip(names, range(_SHOWN_FILES), strict=False):
+            near = self.find_near_name(name)
+            if near is not None and near != name and near not in others:
+                return f"{format_near_name(name, near)}; "
+        return ""
+
     def is_link(self, name: bytes) -> bool:
         """Returns whether `name`, where `stat_file` found nothing, is a link to nowhere. Otherwise the file is gone."""
         return os.path.islink(self.join_path(name))  # noqa: PTH114 - names are bytes, which pathlib does not take
@@ -181,6 +210,59 @@ def _resolve_linked_folder(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
 
 def join_name(folder: bytes, name: bytes) -> bytes:
     return folder + b"/" + name if folder else name
+
+
+def find_near_names(lone: Iterable[bytes], others: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Returns for names the first of `others` that differs only in case, blanks or encoded letters.
+
+    Where there is none, it is the first picture that differs so, and in its suffix.
+    """
+    whole: dict[str, bytes] = {}
+    stems: dict[str, bytes] = {}
+    for other in others:
+        whole.setdefault(fold_name(os.fsdecode(other)), other)
+        if other.lower().endswith(IMAGE_SUFFIXES):
+            stems.setdefault(_fold_stem(other), other)
+    found: dict[bytes, bytes] = {}
+    for name in lone:
+        near = whole.get(fold_name(os.fsdecode(name)))
+        if near is None and posixpath.splitext(name)[1]:
+            near = stems.get(_fold_stem(name))
+        if near is not None:
+            found[name] = near
+    return found
+
+
+def _fold_stem(name: bytes) -> str:
+    return fold_name(os.fsdecode(posixpath.splitext(name)[0]))
+
+
+def format_near_name(name: bytes, near: bytes) -> str:
+    """Formats that `near` is there, and in what it differs from `name`; see `find_near_names`."""
+    one, other = os.fsdecode(name), os.fsdecode(near)
+    is_suffix = fold_name(one) != fold_name(other)
+    difference = "the suffix" if is_suffix else describe_name_difference([one, other])
+    return f"there is {format_path(near)}, which differs from {format_path(name)} only in {difference}"
+
+
+def log_unmatched_labels(key: str, labels: Sequence[bytes], pictures: Mapping[bytes, bytes], total: int) -> None:
+    """Logs label files that belong to no picture, and pictures that have none.
+
+    `pictures` has the latter by the name that their label file would have; `total` counts all pictures.
+    """
+    near = find_near_names(labels, pictures)
+    if labels:
+        first = next((name for name in labels if name in near), None)
+        hint = (
+            ""
+            if first is None
+            else f"; for {format_path(pictures[near[first]])}, {format_near_name(near[first], first)}"
+        )
+        belongs = "label file belongs to no picture", "label files belong to no picture"
+        _log.warning("%s: %s: %s%s", key, format_count(len(labels), *belongs), format_first_names(labels), hint)
+    if pictures:
+        counts = f"{len(pictures):,} of {format_count(total, 'picture')} have no label file"
+        _log.info("%s: %s: %s", key, counts, format_first_names(pictures.values()))
 
 
 def format_first_names(names: Iterable[bytes]) -> str:

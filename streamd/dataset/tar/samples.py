@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from streamd.core.text import escape_unprintable, format_count
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, format_first_names, format_path
+from streamd.dataset.paths.confined import (
+    IMAGE_SUFFIXES,
+    PROGRESS_FILES,
+    find_near_names,
+    format_first_names,
+    format_near_name,
+    format_path,
+)
 from streamd.dataset.paths.folder_entries import LeftOutNames, has_bookkeeping
 from streamd.dataset.tar.headers import BrokenTarError, TarMember, TarReader, TruncatedTarError
 from streamd.errors import ConfigError
@@ -126,6 +132,7 @@ def _collect_whole_samples(shard: Shard, key: str) -> dict[bytes, TarMember]:
                     f"{key}: {format_path(shard.name)} has no {_format_suffix(suffix)} of "
                     f"{format_count(len(lone), 'sample')} with {_format_suffix(other)}: {format_first_names(lone)}; "
                     "pack every sample with all of its images, or correct the suffixes in images"
+                    f"{suggest_near_key(lone, files)}"
                 )
     return dict(shard.parts[first])
 
@@ -173,7 +180,17 @@ def _format_suffix(suffix: bytes) -> str:
     return escape_unprintable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
 
 
-def count_stray_files(shard: Shard) -> Counter[bytes]:
-    """Counts the files that belong to no image, by suffix."""
-    found = chain.from_iterable(((suffix, sample) for sample in files) for suffix, files in shard.other_files.items())
-    return Counter(suffix for suffix, sample in found if sample not in shard.images)
+def list_stray_files(shard: Shard) -> list[tuple[bytes, bytes]]:
+    """Returns the suffix and the sample of each file that belongs to no image."""
+    return [
+        (suffix, sample)
+        for suffix, files in shard.other_files.items()
+        for sample in files
+        if sample not in shard.images
+    ]
+
+
+def suggest_near_key(lone: Iterable[bytes], others: Iterable[bytes]) -> str:
+    """Returns a remark on the first sample whose other files are there in another spelling; empty if there is none."""
+    near = next(iter(find_near_names(lone, others).items()), None)
+    return "" if near is None else f"; {format_near_name(*near)}"

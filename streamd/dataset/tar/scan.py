@@ -38,7 +38,7 @@ from streamd.dataset.tar.labels import (
     find_packed_names,
     read_label_values,
 )
-from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
+from streamd.dataset.tar.samples import Shard, format_suffixes, list_stray_files, read_shard, suggest_near_key
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -129,7 +129,7 @@ class _ShardContents:
     offsets: Int64s
     sizes: Int64s
     values: dict[TarLabelSource, list[FieldValue]]
-    strays: Counter[bytes]
+    strays: list[tuple[bytes, bytes]]  # suffix and sample of the files that belong to no image
     warnings: list[str]
     more: dict[bytes, tuple[list[bytes], Int64s, Int64s]]  # by suffix: names, sizes and offsets of further images
     left_out: LeftOutNames
@@ -148,6 +148,7 @@ class _TarListing:
     samples: int = 0
     passed_over: Counter[bytes] = field(default_factory=Counter)  # files beside no image, by suffix
     left_out: LeftOutNames = field(default_factory=LeftOutNames)
+    first_passed_over: list[bytes] = field(default_factory=list)  # their samples, of the first shard that has any
 
     @property
     def path_key(self) -> str:
@@ -169,7 +170,8 @@ class _TarListing:
 
     def _record_shard(self, part: _ShardContents) -> _ShardContents:
         self.samples += len(part.names)
-        self.passed_over += part.strays
+        self.passed_over += Counter(suffix for suffix, _ in part.strays)
+        self.first_passed_over = self.first_passed_over or [sample for _, sample in part.strays]
         self.left_out.add_counts(part.left_out)
         for warning in part.warnings:
             _log.warning("%s: %s", self.path_key, warning)
@@ -204,7 +206,7 @@ class _TarListing:
             np.array([image.offset for image in images], np.int64),
             np.array([image.size for image in images], np.int64),
             self._read_planned_labels(shard) if images else {},
-            count_stray_files(shard),
+            list_stray_files(shard),
             list(_find_warnings(shard)),
             {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
             shard.left_out,
@@ -244,12 +246,14 @@ class _TarListing:
                 f"{self.path_key}: {format_path(shard.name)} has labels without an image, of the samples "
                 f"{format_first_names(sorted(lone))}; it has {shard.suffix_summary}: an image must have the same name "
                 f"as its label file, with one of the suffixes {_IMAGE_SUFFIX_TEXT}"
+                f"{suggest_near_key(lone, shard.images)}"
             )
 
     def log_ignored_files(self) -> None:
         """Logs the files that are not served."""
         if self.passed_over:
-            _log.info("%s: skipped files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over))
+            counts, names = format_suffixes(self.passed_over), format_first_names(self.first_passed_over)
+            _log.info("%s: skipped files that belong to no image: %s, the first %s", self.path_key, counts, names)
         if left_out := str(self.left_out):
             _log.info("%s: left out: %s", self.path_key, left_out)
 

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from streamd.core.text import is_encodable
+from streamd.dataset.labels.boxes import warn_of_equal_classes
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.yolo import YoloPart
 from streamd.errors import ConfigError
@@ -112,4 +113,5 @@ def _parse_class_names(data: Mapping[str, Any], where: str) -> tuple[int | str, 
         raise ConfigError(
             f"{where}: nc is {count}, but names lists {len(names)} classes; make them agree, or remove nc"
         )
+    warn_of_equal_classes(where, "names", names, range(len(names)))
     return tuple(names)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,13 +21,22 @@ import numpy.typing as npt
 
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, translate_read_errors
+from streamd.dataset.paths.confined import (
+    IMAGE_SUFFIXES,
+    PROGRESS_FILES,
+    ConfinedRoot,
+    format_path,
+    join_name,
+    log_unmatched_labels,
+    translate_read_errors,
+)
 from streamd.errors import ConfigError
 from streamd.limits import MAX_LABEL_FILE_BYTES, MIB
 
 Floats = npt.NDArray[np.float64]
 
 _IMAGES, _LABELS = b"images", b"labels"
+_NO_LABELS: Final = frozenset(b"classes train val valid validation test readme notes".split())  # stems of other texts
 _BOX_FIELDS: Final = 5  # class, centre, width and height
 _PLAIN: Final = re.compile(
     r"[!-^`-~]+"
@@ -66,6 +75,10 @@ class LabelReader:
             names = [find_name(picture) for picture in pictures]
             counts = [self._read_file(name, progress, place) for place, name in enumerate(names)]
             if any(count is not None for count in counts):
+                owners = dict(zip(names, pictures, strict=True))
+                lone = {name: owners[name] for name, count in zip(names, counts, strict=True) if count is None}
+                unmatched = self._list_unmatched_files(owners)
+                log_unmatched_labels(self._key, unmatched, lone, len(pictures))
                 found = np.array([count or 0 for count in counts], np.int64)
                 numbers = np.array(self._numbers, np.float64).reshape(-1, _BOX_FIELDS - 1)
                 return YoloBoxes(found, numbers, np.array(self._classes, np.int64))
@@ -74,6 +87,30 @@ class LabelReader:
             f"{format_path(self._root.join_path(find_label_name(pictures[0])))}; put the labels there, or write "
             "labels: {} to serve the pictures alone"
         )
+
+    def _list_unmatched_files(self, owners: Mapping[bytes, bytes]) -> list[bytes]:
+        """Returns the files of labels, in the folders of those of the pictures, whose picture is not there.
+
+        `owners` has the picture of each file of labels. Files of pictures that are there, and in no list, are none.
+        """
+        stems: dict[bytes, set[bytes]] = {}  # of the pictures that are there, by the folder of their files of labels
+        for label_folder, folder in {(_split_folder(name), _split_folder(owners[name])) for name in owners}:
+            pictures = (name for name in self._list_names(folder) if name.lower().endswith(IMAGE_SUFFIXES))
+            stems.setdefault(label_folder, set()).update(name.rpartition(b".")[0] for name in pictures)
+        found = []
+        for folder, known in sorted(stems.items()):
+            for name in sorted(self._list_names(folder)):
+                stem, _, suffix = name.rpartition(b".")
+                is_label = suffix.lower() == b"txt" and stem.lower() not in _NO_LABELS and name[:1] != b"."
+                if is_label and join_name(folder, name) not in owners and (suffix != b"txt" or stem not in known):
+                    found.append(join_name(folder, name))
+        return found
+
+    def _list_names(self, folder: bytes) -> list[bytes]:
+        try:
+            return os.listdir(self._root.join_path(folder))  # noqa: PTH208 - names are bytes, which pathlib does not take
+        except OSError:  # a folder that is not there holds none, and one that cannot be read has been refused
+            return []
 
     def _read_file(self, name: bytes, progress: Callable[[int], None], place: int) -> int | None:
         """Adds the boxes of a file. Returns their number; None if there is no such file."""
@@ -138,6 +175,10 @@ class LabelReader:
     def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
         text = " ".join(fields)[:_SHOWN_CHARS]
         return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
+
+
+def _split_folder(name: bytes) -> bytes:
+    return name.rpartition(b"/")[0]
 
 
 def find_label_name(picture: bytes) -> bytes:

@@ -63,7 +63,8 @@ def test_a_mask_of_other_proportions_is_trouble_with_its_file_and_the_remedy() -
     assert list(find_mask_troubles(build_findings(FOLLOWING, compare_sizes(2, (80, 60), (60, 80))))) == [
         (
             "mask: 1 mask has other proportions than photo, such as in 2.png: 80x60 where photo has 60x80, height x "
-            "width, and would be stretched out of place; save each with the height and width of its photo"
+            "width, and would be stretched out of place; turn each as the EXIF data of its photo say, or save each "
+            "with the height and width of its photo"
         )
     ]
 

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from support.boxed_pictures import write_yolo
 from support.daemon_process import stream_config, write_images
 from support.faulty_data import animals, config_of
 from support.served_folder import serve
@@ -169,6 +170,21 @@ def test_classes_that_differ_in_case_alone_are_trouble_unless_they_are_listed(tm
     assert any(each.startswith("label: 'Cat' (3 samples, such as train: Cat/") for each in found.troubles)
     listed: dict[str, Any] = {"labels": {"label": {"type": "category", "classes": ["cat", "Cat"]}}}
     assert summary(tmp_path, good(list(range(8))), **listed).similar_classes == []
+
+
+def test_classes_of_boxes_that_differ_in_case_alone_are_a_remark(tmp_path: Path) -> None:
+    lines = ["0 .5 .5 .2 .2\n2 .5 .5 .2 .2", "", "1 .5 .5 .2 .2", "0 .5 .5 .2 .2"]
+    path = write_yolo(tmp_path / "data", lines, "train: images/train\nnames: [Cat, cat, dog, Dog, dog]")
+    source = {"kind": "yolo", "path": str(path), "part": "train"}
+    found = summary(tmp_path, good(list(range(4))), source=source, labels={"boxes": {"type": "boxes", "max": 3}})
+    assert found.similar_classes == []
+    assert [each for each in found.notes if "learned" in each] == [
+        (
+            "boxes: 'Cat' (2 boxes, such as train: images/train/0.png) and 'cat' (1 box, such as train: "
+            "images/train/2.png) differ only in upper and lower case, and are learned as 2 classes; give them one name in "
+            "the data, unless they are meant to differ"
+        )
+    ]
 
 
 def test_tags_that_differ_in_blanks_alone_name_a_sample_of_each(tmp_path: Path) -> None:

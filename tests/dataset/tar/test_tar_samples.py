@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.tar_shards import pack
 
-from streamd.dataset.tar.samples import Shard, count_stray_files, format_suffixes, read_shard
+from streamd.dataset.tar.samples import Shard, format_suffixes, list_stray_files, read_shard
 from streamd.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def test_files_with_the_same_key_belong_to_its_image(tmp_path: Path) -> None:
         b"cls": [b"a/1", b"a.b/1", b"b"], b"meta.json": [b"a/1"], b"": [b"README"],
     }  # fmt: skip
     assert list(shard.images) == [b"a.b/1", b"a/1"]
-    assert count_stray_files(shard) == {b"cls": 1, b"": 1}
+    assert list_stray_files(shard) == [(b"cls", b"b"), (b"", b"README")]
     assert shard.suffix_summary == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
 
 

@@ -129,7 +129,7 @@ def test_a_shard_without_its_end_mark_or_without_images_causes_a_warning(
     assert [record.message for record in caplog.records] == [
         "streams.train.source.path: 'a.tar' has no end marker: if it is truncated, samples are missing",
         "streams.train.source.path: 'b.tar' holds no image, only 1 without one",
-        "streams.train.source.path: skipped files that belong to no image: 1 .txt, 1 without one",
+        "streams.train.source.path: skipped files that belong to no image: 1 .txt, 1 without one, the first 'README'",
     ]
 
 
