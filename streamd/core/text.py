@@ -37,8 +37,8 @@ def is_encodable(name: str) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """Returns a name less that in which two spellings of it may differ: case, blanks, and how letters are encoded."""
-    return _tidy_blanks(_compose_letters(name)).casefold()
+    """Returns a name less that in which spellings of it may differ: case, blanks, quotes, invisible signs, encoding."""
+    return _tidy_blanks(_drop_quotes(_drop_invisible(_compose_letters(name)))).casefold()
 
 
 def describe_name_difference(names: Sequence[str]) -> str:
@@ -46,6 +46,8 @@ def describe_name_difference(names: Sequence[str]) -> str:
     for difference, normalize in (
         ("upper and lower case", str.casefold),
         ("blanks", _tidy_blanks),
+        ("characters that do not show", _drop_invisible),
+        ("quotes around them", _drop_quotes),
         ("how their letters are encoded", _compose_letters),
     ):
         if len(set(map(normalize, names))) == 1:
@@ -55,6 +57,15 @@ def describe_name_difference(names: Sequence[str]) -> str:
 
 def _tidy_blanks(name: str) -> str:
     return " ".join(name.split())
+
+
+def _drop_invisible(name: str) -> str:
+    """Returns a name without characters that do not show, such as zero-width spaces and marks of direction."""
+    return "".join(each for each in name if unicodedata.category(each) != "Cf")
+
+
+def _drop_quotes(name: str) -> str:
+    return name[1:-1] if len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`" else name  # noqa: PLR2004 - two quotes
 
 
 def _compose_letters(name: str) -> str:

@@ -315,7 +315,7 @@ class World:
     def _of(self, session: int) -> Trainer:
         return next(trainer for trainer in self.trainers if trainer.session == session)
 
-    def _see(self, action: Action) -> None:  # noqa: C901 - one line an action
+    def _see(self, action: Action) -> None:
         match action:
             case SetCredit(session, credit):
                 self._of(session).credit = credit

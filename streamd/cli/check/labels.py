@@ -5,7 +5,7 @@ Also finds classes that are probably one: their names differ only in case, blank
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from streamd.cli.check.duplicates import StreamSample
 from streamd.cli.check.reader_messages import OddBoxes
 from streamd.core.spec import LabelSpec, LabelType
 from streamd.core.text import describe_name_difference, fold_name, format_count, format_list
+from streamd.dataset.labels.encode import MISSING_WORDS, is_whole_number
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import LabelValues
 
@@ -138,6 +139,7 @@ def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) 
     found = [] if finding.boxes is None else _find_box_warnings(name, finding.type, finding.boxes)
     if not finding.classes:
         return found
+    found.extend(_iterate_odd_class_warnings(name, finding))
     empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
     if empty:
         found.append(f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}")
@@ -169,6 +171,23 @@ def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
             f"quarter, such as {boxes.crowded_file}; {advice}"
         )
     return found
+
+
+def _iterate_odd_class_warnings(name: str, finding: LabelFinding) -> Iterator[str]:
+    """Yields what may be no class: words for a missing value, and a few names among numbers."""
+    words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS]
+    if words:
+        yield (
+            f"{name}: {format_list(words, _SHOWN_CLASSES)} is a class, but programs write this for a missing value; if "
+            f"it is one, correct the data"
+        )
+    names = [(number, each) for number, each in enumerate(finding.classes) if not is_whole_number(each)]
+    if 0 < len(names) * 2 < len(finding.classes):
+        shown = format_list([f"{each!r} has number {number}" for number, each in names], _SHOWN_CLASSES)
+        yield (
+            f"{name}: the classes are whole numbers, but for {format_count(len(names), 'name')}: {shown}; if that is "
+            "no class, correct the data"
+        )
 
 
 def _format_imbalance(finding: LabelFinding, is_shuffled: bool) -> str:

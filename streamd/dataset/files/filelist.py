@@ -40,6 +40,7 @@ _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _GAP_WITHOUT_COMMA: Final = r"(?:\s*;\s*|\s+)"
 _WHOLE_NUMBER: Final = r"^[+-]?[0-9]+$"
+_SPACED_THOUSANDS: Final = r"^[+-]?[1-9][0-9]{0,2}(?:\s[0-9]{3})+$"
 _PERHAPS_DECIMAL: Final = r"[+-]?[0-9]*(?:,[0-9]+(?:[eE][+-]?[0-9]+)?)?"
 _WITH_DECIMAL_COMMAS: Final = rf"^{_PERHAPS_DECIMAL}(?:{_GAP_WITHOUT_COMMA}{_PERHAPS_DECIMAL})*$"
 _CERTAIN_DECIMAL_COMMA: Final = (
@@ -230,10 +231,19 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
             row = int(np.argmax(np.asarray(pc.match_substring(rests, ","))))
             raise ConfigError(
                 f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-                f"{rests[row].as_py()[:80]!r}, whose "
-                "comma may be a decimal comma or separate two numbers, as in every line of the list; add decimal: ',' "
-                "under source for one number, or decimal: '.' for two"
+                f"{rests[row].as_py()[:80]!r}, whose comma may be a decimal comma or separate two numbers, as in every "
+                "line of the list; add decimal: ',' under source for one number, or decimal: '.' for two"
             )
+    if (
+        pc.all(pc.match_substring_regex(texts, _SPACED_THOUSANDS)).as_py()
+        and (spaced := np.asarray(pc.match_substring_regex(rests, r"\s0"))).any()
+    ):
+        row = int(np.argmax(spaced))
+        raise ConfigError(
+            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
+            f"{rests[row].as_py()[:80]!r}, whose blank seems to mark thousands, since no whole number begins with 0; "
+            "write numbers without blanks in them"
+        )
     lists = pc.split_pattern_regex(rests, _GAP_WITHOUT_COMMA if mark in {",", "either"} else _GAP)
     is_single = pc.max(pc.list_value_length(lists)).as_py() == 1
     return replace(column, cells=rests if is_single else lists, decimal_mark=mark)

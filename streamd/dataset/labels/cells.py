@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -27,6 +28,7 @@ from streamd.dataset.labels.encode import (
     parse_list_text,
 )
 from streamd.dataset.labels.faults import format_other_locations
+from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
@@ -134,6 +136,9 @@ def convert_to_texts(column: Column) -> Texts:
         if pa.types.is_floating(cells.type):  # some tables write a missing value as NaN
             cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
         trimmed = pc.utf8_trim_whitespace(_join_chunks(cells).cast(pa.large_string()))
+        # Files that were joined have byte order marks in front of some lines.
+        if pc.any(pc.match_substring(trimmed, BYTE_ORDER_MARK)).as_py():
+            trimmed = pc.utf8_trim_whitespace(pc.utf8_trim(trimmed, BYTE_ORDER_MARK))
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
@@ -280,14 +285,26 @@ def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) 
     values = _convert_to_numpy(numbers)
     if np.isnan(values).any():
         raise _build_no_number_error(column, texts)
-    large = np.flatnonzero((np.abs(values) >= EXACT_BELOW) & (np.abs(values) < INT64_END)).tolist()
-    if kind == "int" and large:
+    return values if kind == "float" else _replace_large_numbers(column, texts, values)
+
+
+def _replace_large_numbers(column: Column, texts: Texts, values: WideNumbers) -> WideNumbers:
+    """Returns the numbers as int64 if all are whole, also those so large that float64 has only their neighbours."""
+    large = np.flatnonzero(np.abs(values) >= EXACT_BELOW).tolist()
+    exact = {row: Decimal(texts[row].as_py()) for row in large}
+    wrong = [row for row in large if not -INT64_END <= exact[row] < INT64_END or exact[row] % 1]
+    if wrong:
+        others = format_other_locations(wrong, column.rows.format_location, lambda row: texts[row].as_py())
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(large[0])}: {column.display_name} holds "
-            f"{texts[large[0]].as_py()[:_SHOWN_CHARS]!r}, which can only be read exactly where no number of the column "
-            "has an exponent or a fraction; write all of them as whole numbers"
+            f"{column.key}: {column.rows.format_location(wrong[0])}: {column.display_name} holds "
+            f"{texts[wrong[0]].as_py()[:_SHOWN_CHARS]}{others}, which is not a whole number that int64 can hold; use "
+            "type category or string"
         )
-    return values
+    if not large or (np.trunc(values) != values).any():
+        return values
+    whole = values.astype(np.int64)
+    whole[large] = [int(number) for number in exact.values()]
+    return whole
 
 
 def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
@@ -334,8 +351,10 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
         return repr(texts[row].as_py()[:_SHOWN_CHARS])
 
     others = format_other_locations(rows, column.rows.format_location, format_cell)
-    has_comma = column.decimal_mark == "." and re.fullmatch(_DECIMAL_COMMA, texts[rows[0]].as_py())
-    remedy = "add decimal: ',' under source if numbers have decimal commas" if has_comma else "correct it"
+    remedy = "correct it"
+    if re.fullmatch(_DECIMAL_COMMA, failing[0]):
+        can_say = column.decimal_mark == "."
+        remedy = "add decimal: ',' under source if numbers have decimal commas" if can_say else "write it with a point"
     return ConfigError(
         f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {format_cell(rows[0])}, "
         f"which is not a number{others}; {remedy}, or use type category"

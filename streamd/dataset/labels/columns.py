@@ -215,7 +215,7 @@ def build_picture_column_error(path: Path, column: str, key: str) -> ConfigError
     """Returns the error for a column that should name pictures, and holds them."""
     return ConfigError(
         f"{key}: column {column!r} of {format_path(path)} holds the pictures themselves, as bytes, and not the names "
-        "of files; write each picture into a file and its name into a column, or write the pictures into tar shards and "
+        "of files; write each picture into a file and its name into a column, or pack them into tar shards and "
         "use kind tar"
     )
 

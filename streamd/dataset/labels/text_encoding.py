@@ -19,6 +19,7 @@ from streamd.dataset.paths.confined import format_path
 from streamd.errors import ConfigError
 from streamd.limits import MIB
 
+BYTE_ORDER_MARK: Final = "\ufeff"
 UTF8: Final = "utf-8-sig"  # with or without a mark
 _MARKS: Final = (  # the longer ones first: that of UTF-32 begins as that of UTF-16 does
     (codecs.BOM_UTF32_LE, "utf-32"),

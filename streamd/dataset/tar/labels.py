@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamd.core.text import escape_unprintable
 from streamd.dataset.labels.cells import Cells, Column, SourceRows
+from streamd.dataset.labels.encode import EXACT_BELOW
 from streamd.dataset.labels.text_encoding import decode_json, decode_text
 from streamd.dataset.manifest.packed_names import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
@@ -265,7 +266,10 @@ def _extract_json_fields(shard: Shard, records: Sequence[Record], source: TarLab
             )
         what = f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}"
         try:
-            value = decode_json_field(record[source.field])
+            raw = record[source.field]
+            value = decode_json_field(raw)
+            if isinstance(value, float) and abs(value) >= EXACT_BELOW:  # its text has every digit
+                value = bytes(raw).decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{what} cannot be read: {error}; correct it") from error
         if source.is_nested:

@@ -126,7 +126,8 @@ def test_strings_of_copies_may_differ() -> None:
         (["Dog", "cat", "dog", "DOG"], [["Dog", "dog", "DOG"]]),
         (["dog ", "dog", "hot dog", "hot  dog"], [["dog ", "dog"], ["hot dog", "hot  dog"]]),
         (["K\u00e4fer", unicodedata.normalize("NFD", "K\u00e4fer")], [["K\u00e4fer", "Ka\u0308fer"]]),
-        (["a", "A", "1", "01"], []),
+        (["a", "A", "1", "01", "'b'", "b"], []),
+        (["dog", "'dog'", "cat", "cat\u200b", "\u200ecat"], [["dog", "'dog'"], ["cat", "cat\u200b", "\u200ecat"]]),
         (["stra\u00dfe", "STRASSE"], [["stra\u00dfe", "STRASSE"]]),
     ],
 )
@@ -140,6 +141,8 @@ def test_similar_names_differ_only_in_case_blanks_or_encoding(names: list[str], 
         (("Dog", "dog"), "upper and lower case"),
         (("dog ", "dog"), "blanks"),
         (("\u00e4b", "a\u0308b"), "how their letters are encoded"),
+        (("dog", "dog\ufeff"), "characters that do not show"),
+        (("dog", '"dog"'), "quotes around them"),
         (("Dog ", "dog"), "case, blanks or how their letters are encoded"),
     ],
 )
