@@ -22,6 +22,7 @@ from streamd.dataset.manifest.types import LabelValues
 _UNEVEN_CLASSES: Final = 3.0  # times as many images; less hardly affects a training
 _FEW_PICTURES: Final = 8  # whose boxes may all lie in one quarter by chance
 _SHOWN_CLASSES: Final = 3  # of the classes without images
+_PLAIN_WORDS: Final = frozenset({"none", "nil", "missing", "undefined", "-"})  # people name classes so, too
 _MIN_LETTERS: Final = 2  # of similar names: a data set of letters may have both a and A
 
 
@@ -175,11 +176,11 @@ def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
 
 def _iterate_odd_class_warnings(name: str, finding: LabelFinding) -> Iterator[str]:
     """Yields what may be no class: words for a missing value, and a few names among numbers."""
-    words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS]
+    words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS and each not in _PLAIN_WORDS]
     if words:
         yield (
-            f"{name}: {format_list(words, _SHOWN_CLASSES)} is a class, but programs write this for a missing value; if "
-            f"it is one, correct the data"
+            f"{name}: {format_list(words, _SHOWN_CLASSES)} {'are classes' if words[1:] else 'is a class'}, but "
+            "programs write this for a missing value; if it is one, correct the data"
         )
     names = [(number, each) for number, each in enumerate(finding.classes) if not is_whole_number(each)]
     if 0 < len(names) * 2 < len(finding.classes):

@@ -101,7 +101,8 @@ def parse_list_text(text: str) -> list[str] | None:
     if "'" not in inner and '"' not in inner:
         if _BRACKETS.search(inner):
             return None
-        return [each.strip() for each in re.split(r"[|;,]" if re.search(r"[|;,]", inner) else r"\s+", inner)]
+        items = re.split(r"\s*[|;,]\s*" if re.search(r"[|;,]", inner) else r"\s+", inner)
+        return ["" if each in {"None", "nan", "NaN", "null"} else each for each in items]
     if _LIST_ITEMS.fullmatch(inner) is None:
         return None
     try:

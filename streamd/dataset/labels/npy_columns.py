@@ -64,6 +64,13 @@ def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str
     check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
     widths = [] if values.ndim == _VECTOR and values.shape[1] == 1 else values.shape[:0:-1]  # the innermost first
     native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "U":
+        # The library would end a text at a NUL inside it.
+        codes = native.view(np.uint32).reshape(native.size, -1)
+        cut = ((codes[:, :-1] == 0) & (codes[:, 1:] != 0)).any(axis=1)
+        if cut.any():
+            row = int(np.argmax(cut)) * len(values) // native.size
+            raise ConfigError(f"{key}.from: {name}[{row}] holds a text with a NUL in it; remove it")
     try:
         cells = pa.array(native if widths else _widen_floats(native))
     except UnicodeDecodeError as error:  # NumPy's texts may hold any number of 32 bits in place of a character

@@ -84,6 +84,22 @@ def test_classes_without_an_image_are_named() -> None:
     assert remark == "label: no image of 'a', 'b', 'c' and 3 more"
 
 
+def test_a_class_that_programs_write_for_a_missing_value_is_named() -> None:
+    (remark,) = find_label_warnings("label", category(cat=2, **{"None": 2, "none": 2}), is_shuffled=True)
+    assert remark == (
+        "label: 'None' is a class, but programs write this for a missing value; if it is one, correct the data"
+    )
+
+
+def test_few_names_among_numbered_classes_are_named_with_their_number() -> None:
+    (remark,) = find_label_warnings("label", category(**{"0": 1, "1": 1, "2": 1, "unknown": 1}), is_shuffled=True)
+    assert remark == (
+        "label: the classes are whole numbers, but for 1 name: 'unknown' has number 3; if that is no class, correct "
+        "the data"
+    )
+    assert find_label_warnings("label", category(**{"0": 1, "a": 1, "b": 1}), is_shuffled=True) == []
+
+
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
 def test_a_label_with_one_value_is_a_warning(finding: LabelFinding) -> None:
     (remark,) = find_label_warnings("it", finding, is_shuffled=True)
