@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import re
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from streamd.cli.terminal.run_guarded import exit_without_typer, print_error, run_guarded
 from streamd.errors import ConfigError, MissingExtraError
@@ -41,7 +42,10 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     SIZE_HELP,
     CurveSecretOption,
     CurveServerOption,
+    EncodingOption,
     EndpointOption,
+    LabelOption,
+    RootOption,
     UncutHelpGroup,
     complete_stream_names,
     parse_size_option,
@@ -74,13 +78,17 @@ def serve(
         Path | None,
         typer.Argument(
             metavar="PATH",
-            help="Data to serve without a configuration file: a folder of images, a table, or tar files.",
+            help="A configuration, or data to serve without one: a folder of images, a table, tars, YOLO's data.yaml, "
+            "a COCO file.",
         ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration; default config.yaml.", show_default=False)
     ] = None,
     size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=f"Only with PATH. {SIZE_HELP}")] = None,
+    root: RootOption = None,
+    label: LabelOption = None,
+    encoding: EncodingOption = None,
     rescan: Annotated[
         bool, typer.Option("--rescan", help="List the samples again instead of reusing the saved list.")
     ] = False,
@@ -89,8 +97,9 @@ def serve(
 ) -> None:
     """Serves the streams of a configuration, or the data at PATH, until SIGTERM or Ctrl-C.
 
-    If you give PATH, the daemon uses the configuration that `streamd init` would write. It logs to stderr, one event
-    per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal, with all fields.
+    If PATH is not a configuration itself, the daemon uses the configuration that `streamd init` would write for it. It
+    logs to stderr, one event per line, as text or, with --log-json, as JSON. Under systemd, it logs to the journal,
+    with all fields.
 
     The samples are listed at the first start, and later starts reuse that list; --rescan lists them again after files
     have changed. When the daemon ends, its trainers wait. They continue when the daemon is started again.
@@ -117,7 +126,10 @@ def serve(
     with ExitStack() as stack:
         copies = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
-            source = _choose_config_source(path, config, parse_size_option(size), level=level, as_json=log_json)
+            choices = {"root": root and root.absolute(), "labels": tuple(label or ()), "encoding": encoding}
+            source = _choose_config_source(
+                path, config, parse_size_option(size), choices, level=level, as_json=log_json
+            )
             _run_daemon(source, manager, handed, rescan=rescan, level=level, as_json=log_json)
         except ConfigError as error:
             if not has_waiting_connection(copies):
@@ -128,25 +140,41 @@ def serve(
 
 
 def _choose_config_source(
-    path: Path | None, config: Path | None, size: tuple[int, int] | None, *, level: int, as_json: bool
+    path: Path | None,
+    config: Path | None,
+    size: tuple[int, int] | None,
+    choices: Mapping[str, Any],
+    *,
+    level: int,
+    as_json: bool,
 ) -> ConfigInput:
     """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
-    if path is None:
-        if size is not None:
-            raise ConfigError(
-                "--size: works only with PATH, but you serve a configuration; write image: {size: [HEIGHT, WIDTH]} in "
-                "the configuration"
-            )
-        return config or DEFAULT_CONFIG
-    if config is not None:
+    if path is not None and config is not None:
         raise typer.BadParameter(
             f"PATH {str(path)!r} is served without a configuration, but --config gives one; use one of the two"
         )
     try:
-        from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        # What is heavy is loaded only when it is needed, and not for --help.
+        if path is not None:
+            from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
+            from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - as above
+            from streamd.dataset.layouts import holds_streams  # noqa: PLC0415 - as above
+
+            if not holds_streams(path):
+                made_of = StarterChoices(**choices)
+                return build_config_in_process(path, size, made_of, level=level, as_json=as_json)
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    return build_config_in_process(path, size, level=level, as_json=as_json)
+    if size is not None:
+        raise ConfigError(
+            "--size: works only with PATH, but you serve a configuration; write image: {size: [HEIGHT, WIDTH]} in "
+            "the configuration"
+        )
+    if given := next((name for name, value in choices.items() if value), None):
+        raise ConfigError(
+            f"--{given.removesuffix('s')}: is for the data at PATH, but you serve a configuration; write it there"
+        )
+    return path or config or DEFAULT_CONFIG
 
 
 def _run_daemon(

@@ -45,7 +45,6 @@ from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_CONFIG_BYTES
 
 ConfigInput = Path | str | Mapping[str, object]  # a configuration: the path of a file, or the contents of one
-CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 # The mistake behind a message of the YAML parser, and what to do about it. The first that matches replaces the message.
 _YAML_REMEDIES: Final = {

@@ -71,7 +71,8 @@ def _rephrase_for_python(text: str) -> str:
 
 def _check_config(request: LocalDaemonRequest) -> None:
     """Raises ConfigError for a mistake in the configuration. To load the daemon would take three times as long."""
-    from streamd.config.load import CONFIG_SUFFIXES, load_config  # noqa: PLC0415 - as above
+    from streamd.config.load import load_config  # noqa: PLC0415 - as above
+    from streamd.dataset.layouts import CONFIG_SUFFIXES  # noqa: PLC0415 - as above
 
     if isinstance(request.config, dict) or Path(request.config).suffix.lower() in CONFIG_SUFFIXES:
         load_config(request.config)

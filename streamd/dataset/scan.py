@@ -5,19 +5,27 @@ Weights of samples are read as one more label, which no stream can name, and the
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from streamd.dataset.files import FolderSource
 from streamd.dataset.files.beside import add_pattern_images
 from streamd.dataset.formats import FORMATS
+from streamd.dataset.layouts import FolderTree, find_layouts
 from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.dataset.stream_samples import find_group_column
 from streamd.errors import ConfigError, MissingExtraError
+
+_log: Final = logging.getLogger("streamd.sources")
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:
@@ -102,7 +110,29 @@ def _scan_by_kind(
     images = {"images": request.images} if request.images and request.source.has_own_images else {}
     numbers = {} if request.raw is None else {"raw": request.raw}  # only the functions of arrays take this argument
     scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping, **images, **numbers)
+    if isinstance(request.source, FolderSource):
+        _warn_of_other_layout(request, request.source)
     return add_pattern_images(request, scanned, progress) if request.images else scanned
+
+
+def _warn_of_other_layout(request: ListingRequest, source: FolderSource) -> None:
+    """Warns where a folder lies as another kind of data does, of which `kind: folder` would make classes or samples."""
+    # With a pattern the user has said where masks are; without labels, that parts and classes do not matter.
+    if any(image.is_pattern for image in (request.images or {}).values()):
+        return
+    try:
+        found = find_layouts(FolderTree(Path(os.path.abspath(source.path))), structure=request.labels != {})  # noqa: PTH100 - resolve() follows links
+    except (OSError, ConfigError):  # the listing has succeeded, and this is only advice
+        return
+    for each in found:
+        _log.warning(
+            "streams.%s.source.path: %s, which looks like %s, but kind folder takes %s; %s",
+            request.name,
+            each.seen,
+            each.name,
+            "each picture as a sample" if request.labels == {} else "each sub-folder as a class",
+            each.remedy,
+        )
 
 
 @contextmanager

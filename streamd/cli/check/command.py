@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from logging.handlers import BufferingHandler
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import msgspec
@@ -24,6 +20,7 @@ _QUICK_FILES: Final = 500
 
 
 def check(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The configuration, as with --config.")] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     quick: Annotated[bool, typer.Option("--quick", help=f"Read {_QUICK_FILES} files of each stream.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Read N files of each stream.")] = None,
@@ -44,18 +41,22 @@ def check(
     """
     from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - not for --help
 
+    if file is not None and config != DEFAULT_CONFIG:
+        raise typer.BadParameter(
+            f"FILE {str(file)!r} is one configuration, and --config gives another; use one of them"
+        )
     try:
         check_worker_libraries("streamd serve")
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal.progress import capture_source_notes, create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     try:
-        with _capture_source_notes() as notes, create_progress_display() as shown:
-            findings = run.inspect_data(config, shown, sample or (_QUICK_FILES if quick else None))
+        with capture_source_notes() as notes, create_progress_display() as shown:
+            findings = run.inspect_data(file or config, shown, sample or (_QUICK_FILES if quick else None))
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)
     findings = replace(findings, notes=[*notes, *findings.notes])
@@ -71,23 +72,6 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
     exit_with_error("streamd", str(error), status=1)
-
-
-@contextmanager
-def _capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
-    notes: list[str] = []
-    handler = BufferingHandler(sys.maxsize)
-    logger = logging.getLogger("streamd.sources")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield notes
-    finally:
-        notes += [record.getMessage() for record in handler.buffer]
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:

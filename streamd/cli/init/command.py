@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.terminal.options import DEFAULT_CONFIG, SIZE_HELP, parse_size_option
+from streamd.cli.terminal.options import (
+    DEFAULT_CONFIG,
+    SIZE_HELP,
+    EncodingOption,
+    LabelOption,
+    RootOption,
+    parse_size_option,
+)
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -21,20 +28,27 @@ _SHOWN_CLASSES: Final = 10  # with their counts
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of images, a table, or tar files.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A folder of images, a table, tars, YOLO's data.yaml, a COCO file.")
+    ],
     size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help=SIZE_HELP)] = None,
+    root: RootOption = None,
+    label: LabelOption = None,
+    encoding: EncodingOption = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The configuration to write; - prints it.")
     ] = DEFAULT_CONFIG,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, or tar
-    files.
+    """Writes a first config.yaml for the data at PATH: a folder of images, a .csv, .tsv or .parquet table, tar files, a
+    YOLO data set, or a COCO file.
 
     The sub-folders train, validation (or val, valid) and test become streams. If there is no sub-folder for validation,
-    about a fifth of the samples is held out for validation. Any other sub-folder is a class. In a table, init finds the
-    column of file names. It also guesses which other columns are labels, and which type each label has. It scans the
-    samples in the same way as `streamd serve` would. Nothing is written to PATH.
+    about a fifth of the samples is held out for validation. Any other sub-folder is a class, unless the folders are
+    those of a known layout: pictures with masks of the same names, YOLO and COCO are taken as such, and what is not
+    clear is refused by its name. In a table, init finds the column of file names. It also guesses which other columns
+    are labels, and which type each label has. It scans the samples in the same way as `streamd serve` would. Nothing is
+    written to PATH.
 
     \b
     Examples:
@@ -43,22 +57,30 @@ def init(
     """
     try:
         from streamd.cli.init.config_text import format_starter_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal.progress import capture_source_notes, create_progress_display  # noqa: PLC0415 - as above
+        from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
         from streamd.daemon.starter.starter_config import make_starter_config  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd init") from error
-    wanted = parse_size_option(size)
+    wanted, choices = parse_size_option(size), StarterChoices(root and root.absolute(), tuple(label or ()), encoding)
     check_output_place(output, path, force=force)
-    with create_progress_display() as shown:
-        starter = make_starter_config(path, wanted, shown)
-    command = shlex.join(["streamd", "init", str(path), *(["--size", size] if size else [])])
+    with capture_source_notes() as notes, create_progress_display() as shown:
+        starter = make_starter_config(path, wanted, shown, choices)
+    options = [
+        ("--size", size),
+        ("--root", root),
+        *(("--label", each) for each in label or ()),
+        ("--encoding", encoding),
+    ]
+    given = [str(each) for option in options if option[1] for each in option]
+    command = shlex.join(["streamd", "init", str(path), *given])
     text = format_starter_config(starter, command, lambda each: spell_path(each, path, output))
     if output == _STANDARD_OUTPUT:
         typer.echo(text, nl=False)
     else:
         write_config(output, text, force=force)
-    for line in iterate_summary_lines(starter, output):
-        typer.echo(line, err=output == _STANDARD_OUTPUT)
+    for line in iterate_summary_lines(starter, notes, output):
+        typer.echo(line, err=True)
 
 
 def check_output_place(output: Path, data: Path, *, force: bool) -> None:
@@ -106,8 +128,8 @@ def spell_path(path: Path, given: Path, output: Path) -> str:
     return str(path) if given.expanduser().is_absolute() or not is_same else relative
 
 
-def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]:
-    """Yields the lines about what was found and what to run next."""
+def iterate_summary_lines(starter: StarterConfig, notes: Iterable[str], output: Path) -> Iterator[str]:
+    """Yields the lines about what was found, with the `notes` of the listing, and what to run next."""
     from streamd.core.text import escape_unprintable, format_count  # noqa: PLC0415 - not for --help
 
     samples = ", ".join(f"{name} {each.samples:,}" for name, each in starter.samples.items())
@@ -120,6 +142,8 @@ def iterate_summary_lines(starter: StarterConfig, output: Path) -> Iterator[str]
     yield f"images of {height}x{width}, height x width{why}"
     for remark in starter.iterate_remarks():
         yield escape_unprintable(remark)
+    for note in notes:
+        yield escape_unprintable(note)
     if output == _STANDARD_OUTPUT:
         return
     named = "" if output == DEFAULT_CONFIG else f" --config {shlex.quote(str(output))}"

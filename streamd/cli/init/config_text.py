@@ -10,8 +10,9 @@ from ruamel.yaml import YAML
 
 from streamd.core.spec import LabelSpec
 from streamd.core.text import escape_unprintable, format_count
-from streamd.daemon.starter.data_survey import TRAIN, DataKind
+from streamd.daemon.starter.data_survey import DataKind
 from streamd.daemon.starter.starter_config import FormatPath, StarterConfig, build_stream_settings
+from streamd.dataset.layouts import TRAIN
 
 _SHOWN_CLASSES: Final = 5  # in a comment
 _LINE_CHARS: Final = 112  # with the indent, what fits most editors
@@ -20,8 +21,10 @@ _SOURCE_COMMENTS: Final[dict[DataKind, str]] = {
     "folder": "the images of a folder",
     "table": "one row per sample: the table, and its column of file names",
     "tar": "WebDataset shards: files of one name up to the dot are one sample",
+    "yolo": "the pictures and boxes of one part of a YOLO data set",
+    "coco": "the pictures and boxes of a COCO file, and the folder of the pictures",
 }
-# Where a mask lies, and what the photo beside it needs then.
+# Where a mask lies, and what the photo beside it needs then; sources with boxes of their own have no masks as a rule.
 _MASK_PLACES: Final[dict[DataKind, tuple[str, str]]] = {
     "folder": ('from: "{dir}/{stem}.png", root: MASKS', ""),
     "table": ("from: COLUMN", ""),
@@ -57,7 +60,7 @@ def _iterate_stream_lines(starter: StarterConfig, stream: str, keys: Mapping[str
             yield from _iterate_label_lines(starter)
         else:
             yield from _add_comment(format_entry(key, value), _find_comment(starter, stream, key, value))
-        if key == "image" and stream == TRAIN:
+        if key == "image" and stream == TRAIN and starter.survey.kind in _MASK_PLACES:
             yield from _iterate_mask_comments(starter.survey.kind)
         if key == "source" and stream == TRAIN and starter.survey.labels is None:
             yield "# labels: {}  # uncomment to serve the images without their labels"
@@ -90,6 +93,8 @@ def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) 
         case "image":
             why = f", {starter.why_size}" if starter.why_size else ""
             return f"[height, width]{why}; next to size you can set resize: stretch, crop, pad or random_crop"
+        case "images":
+            return "a mask follows the photo; in {dir}/{stem}, {stem} is the photo's name without its suffix"
         case "labels":
             return "none"
         case "like":

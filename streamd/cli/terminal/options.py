@@ -38,6 +38,17 @@ CurveServerOption = Annotated[
         "--curve-server", metavar="FILE", help="The daemon's public key, for tcp://; default $STREAMD_CURVE_SERVER."
     ),
 ]
+RootOption = Annotated[
+    Path | None,
+    typer.Option("--root", metavar="FOLDER", help="Of a table or a COCO file: the folder of the files it names."),
+]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME", help="Of a table: a column that is a label, and no other."),
+]
+EncodingOption = Annotated[
+    str | None, typer.Option("--encoding", metavar="NAME", help="Of a table: the encoding of its text, such as cp1252.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 

@@ -7,18 +7,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from streamd.dataset.layouts import TRAIN, VALIDATION, Settings
 from streamd.errors import ConfigError
 
-Settings = dict[str, object]
-DataKind = Literal["folder", "table", "tar"]
+DataKind = Literal["folder", "table", "tar", "yolo", "coco"]
 
 PATH_KEY: Final = "PATH"  # the argument's name in messages
-TRAIN: Final = "train"
-VALIDATION: Final = "validation"
-TEST: Final = "test"
-PART_NAMES: Final = {TRAIN: ("train",), VALIDATION: ("validation", "val", "valid"), TEST: ("test",)}
 SMALL_SAMPLES: Final = 100  # with so many samples, a part of a fifth is empty for one seed in billions
-KINDS_SERVED: Final = "a folder of images, a table (.csv, .tsv, .parquet), a tar file, or a folder of tar files"
+KINDS_SERVED: Final = (
+    "a folder of images, with masks or without, a table (.csv, .tsv, .parquet), a tar file, a folder of tar files, a "
+    "COCO file, or YOLO's data.yaml"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StarterChoices:
+    """What a user decides where the data leave it open: `root` of file names, names of `labels`, `encoding` of text."""
+
+    root: Path | None = None
+    labels: tuple[str, ...] = ()
+    encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,9 @@ class DataSurvey:
     `sources` has the keys of each stream's source except `kind`, train first; paths are absolute. `is_split` means that
     validation is held back from the samples of train, by `split_seed`; `is_small`, that there may be so few samples
     that one side would be empty. `labels` None stands for the labels that the source has by itself. `own_labels` are
-    those of streams whose labels differ from train. `left_out` gives the reason for each column that is no label.
+    those of streams whose labels differ from train. `masks` are the patterns, below `path`, of the masks of each
+    stream's pictures. `left_out` gives the reason for each column that is no label. `layout`
+    says as what the data were recognised, where that is more than folders of pictures.
     """
 
     path: Path
@@ -38,7 +48,9 @@ class DataSurvey:
     is_small: bool
     labels: Mapping[str, object] | None = None
     own_labels: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    layout: str = ""
     notes: tuple[str, ...] = ()
     split_seed: int = 0
 

@@ -16,6 +16,7 @@ from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
+_CODE: Final = r"^0[0-9]+$"  # 007 is a name and not the number 7
 # Whole numbers in a column with such a name are classes; in any other column they are quantities.
 _CLASS_NAME: Final = re.compile(
     r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
@@ -29,10 +30,11 @@ _ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ 
 
 @dataclass(frozen=True, slots=True)
 class LabelGuess:
-    """The `type` of a label, or None and why the column is `left_out`."""
+    """The `type` of a label, or None and why the column is `left_out`; a `note` about what was taken for what."""
 
     type: str | None
     left_out: str = ""
+    note: str = ""
 
 
 def guess_label_type(name: str, texts: Texts) -> LabelGuess:
@@ -75,6 +77,9 @@ def _describe_no_numbers(texts: Texts, numbers: int) -> LabelGuess:
 
 def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:
     rows = len(texts)
+    if _count_true(pc.match_substring_regex(texts, _CODE)):
+        guess = _guess_type_of_words(texts, levels, 0)
+        return LabelGuess(guess.type, guess.left_out, "has leading zeros, so its numbers are taken as texts")
     if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
         return LabelGuess("category")
     if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):

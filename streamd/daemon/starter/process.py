@@ -1,8 +1,7 @@
-"""Makes a configuration in a process that ends: `python -m streamd.daemon.starter.process PATH SIZE LEVEL PID [json]`.
+"""Makes a configuration in a process that ends: `python -m streamd.daemon.starter.process REQUEST`.
 
-Tables and lists of all samples take libraries and memory that a daemon does not need afterwards. SIZE is HEIGHTxWIDTH,
-or - for none. PID is the starting command's, and the process ends with it. It writes the configuration as JSON to
-standard output, or else what is wrong with the data.
+Tables and lists of all samples take libraries and memory that a daemon does not need afterwards. The request is JSON.
+The process writes the configuration as JSON to standard output, or else what is wrong with the data.
 """
 
 from __future__ import annotations
@@ -12,32 +11,45 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from streamd.core import log
-from streamd.daemon.starter.data_survey import Settings
+from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
+from streamd.dataset.layouts import Settings
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import parent_death
 
-_NO_SIZE: Final = "-"
+
+class _StarterRequest(msgspec.Struct):
+    """What to make a configuration of, and how the process logs; it ends with the process `parent`."""
+
+    path: Path
+    size: ImageSize | None
+    choices: StarterChoices
+    level: int
+    as_json: bool
+    parent: int
 
 
-def build_config_in_process(path: Path, size: ImageSize | None, *, level: int, as_json: bool) -> Settings:
+def build_config_in_process(
+    path: Path, size: ImageSize | None, choices: StarterChoices, *, level: int, as_json: bool
+) -> Settings:
     """Makes the configuration of the data at `path`, in a process that ends. Raises ConfigError.
 
     The process logs its progress to standard error, at `level`, in JSON if `as_json`. Ctrl-C ends it, too.
     """
-    spelled = _NO_SIZE if size is None else f"{size[0]}x{size[1]}"
+    request = _StarterRequest(path, size, choices, level, as_json, os.getpid())
     done = subprocess.run(
         [
-            sys.executable, "-P", "-m", "streamd.daemon.starter.process", str(path), spelled, str(level),
-            str(os.getpid()), *(["json"] if as_json else []),
+            *(sys.executable, "-P", "-m", "streamd.daemon.starter.process"),
+            msgspec.json.encode(request, enc_hook=os.fspath).decode(),
         ],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
     if done.returncode:
         raise ConfigError(done.stdout.decode(errors="replace") or _explain_process_exit(done.returncode))
     settings: Settings = msgspec.json.decode(done.stdout)
@@ -56,14 +68,12 @@ def _explain_process_exit(status: int) -> str:
 def main() -> None:
     """Writes the configuration to standard output; on failure what is wrong with the data, and exits with a status."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback; the command prints the message
-    path, spelled, level, parent, *form = sys.argv[1:]
-    parent_death.die_with_parent(int(parent))
+    request = msgspec.json.decode(sys.argv[1], type=_StarterRequest, dec_hook=lambda kind, value: kind(value))
+    parent_death.die_with_parent(request.parent)
     parent_death.raise_oom_score()
-    log.configure_logging(level=max(int(level), log.NOTICE), as_json="json" in form)
-    height, _, width = spelled.partition("x")
-    size = None if spelled == _NO_SIZE else (int(height), int(width))
+    log.configure_logging(level=max(request.level, log.NOTICE), as_json=request.as_json)
     try:
-        settings = build_unwritten_config(Path(path), size, LoggedProgress())
+        settings = build_unwritten_config(request.path, request.size, LoggedProgress(), request.choices)
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

@@ -12,20 +12,25 @@ from streamd.config.parsers import MAX_SIDE
 from streamd.config.units import format_bytes
 from streamd.core import log
 from streamd.core.text import escape_unprintable, format_count
-from streamd.daemon.starter.data_survey import PATH_KEY, TRAIN, DataSurvey, Settings
+from streamd.daemon.starter.data_survey import PATH_KEY, DataSurvey, StarterChoices
 from streamd.daemon.starter.survey import survey_data
 from streamd.daemon.streams.catalog import scan_stream_sources
 from streamd.daemon.streams.listing_process import ListingLog
+from streamd.dataset.layouts import TRAIN, Settings
+from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.confined import translate_read_errors
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import SplitRule
 from streamd.dataset.stream_samples import find_validation_samples, share_classes
-from streamd.limits import GIB
+from streamd.errors import ConfigError
+from streamd.limits import GIB, MAX_BOXES
 
 DEFAULT_SIDE: Final = 224  # pixels: what most trained networks take
 BATCH_SIZE: Final = 32
 VALIDATION_FRACTION: Final = 0.2
+_BOX_KINDS: Final = frozenset({"yolo", "coco"})
+_LEAST_BOXES: Final = 100  # of a sample: room for new data, as such sources have without labels
 _CHANNELS: Final = 3
 _LARGE_BATCH_BYTES: Final = GIB // 8  # with batches of this size few trainers fit into the default memory
 _TRIED_SEEDS: Final = 1000  # of a hundred seeds, at least one separates two samples
@@ -78,7 +83,7 @@ class StarterConfig:
     @property
     def notes(self) -> tuple[str, ...]:
         """Further remarks for the user."""
-        notes = [*self.survey.notes]
+        notes = [each for each in (self.survey.layout, *self.survey.notes) if each]
         if self.is_grey:
             notes.append("all pictures are grey: add mode: L next to size to serve one channel instead of three")
         batch_bytes = self.size[0] * self.size[1] * _CHANNELS * BATCH_SIZE
@@ -100,34 +105,53 @@ class StarterConfig:
         return {"streams": build_stream_settings(self.survey, self.size, str)}
 
 
-def build_unwritten_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> Settings:
+def build_unwritten_config(
+    path: Path, size: ImageSize | None, progress: StarterProgress, choices: StarterChoices | None = None
+) -> Settings:
     """Returns the configuration that `streamd init` would write for the data at `path`. Raises ConfigError.
 
     Without `size` the samples are listed, and heads of pictures are read until two differ in size. What init would
     print about the data is logged.
     """
-    # With a size the samples are listed here only to choose the split of a small data set.
-    if size is None:
-        starter = make_starter_config(path, None, progress)
+    survey = _survey_with_split(path, choices)
+    # With a size the samples are listed here only to choose the split of a small data set, and to count boxes.
+    if size is None or survey.kind in _BOX_KINDS:
+        starter = _list_survey(survey, size, progress)
     else:
-        starter = StarterConfig(_survey_with_split(path), {}, size, "")
+        starter = StarterConfig(survey, {}, size, "")
     for remark in starter.iterate_remarks():
         log.notice("starter.remark", escape_unprintable(remark))
     return starter.build_settings()
 
 
-def make_starter_config(path: Path, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:
+def make_starter_config(
+    path: Path, size: ImageSize | None, progress: StarterProgress, choices: StarterChoices | None = None
+) -> StarterConfig:
     """Makes the configuration of the data at `path`, and lists its samples. Raises ConfigError as serve would."""
-    survey = _survey_with_split(path)
-    samples = _list_samples(build_stream_settings(survey, size or (DEFAULT_SIDE, DEFAULT_SIDE), str), progress)
+    return _list_survey(_survey_with_split(path, choices), size, progress)
+
+
+def _list_survey(survey: DataSurvey, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:
+    """Lists the samples of a survey, with room for as many boxes as a picture has."""
+    has_boxes = survey.kind in _BOX_KINDS
+    roomy = replace(survey, labels={"boxes": {"type": "boxes", "max": MAX_BOXES}}) if has_boxes else survey
+    wanted = size or (DEFAULT_SIDE, DEFAULT_SIDE)
+    try:
+        samples = _list_samples(build_stream_settings(roomy, wanted, str), progress)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {survey.layout}" if survey.layout else str(error)) from error
+    columns = [each for scanned in samples.values() for each in scanned.labels.values() if has_boxes]
+    most = max((int(each.counts.max(initial=0)) for each in columns if isinstance(each, RaggedColumn)), default=0)
+    if has_boxes:
+        survey = replace(survey, labels={"boxes": {"type": "boxes", "max": max(most, _LEAST_BOXES)}})
     if size is not None:
         return StarterConfig(survey, samples, size, "")
     return StarterConfig(survey, samples, *_choose_size(survey.path, samples, progress))
 
 
-def _survey_with_split(path: Path) -> DataSurvey:
+def _survey_with_split(path: Path, choices: StarterChoices | None) -> DataSurvey:
     """Returns a survey whose split leaves no side empty, if there are samples for both."""
-    survey = survey_data(path)
+    survey = survey_data(path, choices)
     if not (survey.is_split and survey.is_small):
         return survey
     # A split depends on the names of samples, so the few samples of a small data set are listed to try seeds on them.
@@ -189,11 +213,21 @@ def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: Form
         if name == TRAIN:
             labels = {} if survey.labels is None else {"labels": dict(survey.labels)}
             split = {"split": {"validation": VALIDATION_FRACTION, **seed}} if survey.is_split else {}
-            streams[name] = {"source": source, **split, **labels, "image": {"size": [*size]}, "batch_size": BATCH_SIZE}
+            images = _build_image_settings(survey, name, size, format_path)
+            streams[name] = {"source": source, **split, **labels, **images, "batch_size": BATCH_SIZE}
         else:
             unsplit = {"split": None} if survey.is_split and "part" not in source else {}
-            streams[name] = {"like": TRAIN, "source": source, **unsplit, **own, "shuffle": "none"}
+            is_other = survey.masks.get(name) != survey.masks.get(TRAIN)
+            images = _build_image_settings(survey, name, size, format_path) if is_other else {}
+            streams[name] = {"like": TRAIN, "source": source, **unsplit, **own, **images, "shuffle": "none"}
     return streams
+
+
+def _build_image_settings(survey: DataSurvey, stream: str, size: ImageSize, format_path: FormatPath) -> Settings:
+    if stream not in survey.masks:
+        return {"image": {"size": [*size]}}
+    mask = {"from": survey.masks[stream], "root": format_path(survey.path), "like": "photo", "mode": "index"}
+    return {"images": {"photo": {"size": [*size]}, "mask": mask}}
 
 
 def build_source_settings(survey: DataSurvey, stream: str, format_path: FormatPath) -> Settings:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from streamd.config.load import CONFIG_SUFFIXES
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.starter.data_survey import (
-    PART_NAMES,
     PATH_KEY,
     SMALL_SAMPLES,
+    DataKind,
+    DataSurvey,
+    StarterChoices,
+    build_refusal,
+    split_train_source,
+)
+from streamd.dataset.layouts import (
+    CONFIG_SUFFIXES,
     TEST,
     TRAIN,
     VALIDATION,
-    DataKind,
-    DataSurvey,
-    build_refusal,
-    split_train_source,
+    FolderTree,
+    FoundLayout,
+    Settings,
+    build_coco_layout,
+    build_yolo_layout,
+    find_layouts,
+    find_part_folders,
+    holds_streams,
+    is_yolo_file,
+    read_coco_names,
 )
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.errors import ConfigError
@@ -46,40 +59,39 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
         f"for lines with a path and a label write config.yaml yourself, with {_FILELIST_SOURCE}",
     ),
     (_ARCHIVES, "compressed", "unpack it, and give the path of the folder or the tar"),
-    (CONFIG_SUFFIXES, "a configuration by its suffix", "give its path with --config"),
 )
 _OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
 CONFIG_REMEDY: Final = "give the path of a configuration with --config"
-_MAC_ARCHIVE_FOLDER: Final = "__MACOSX"
+_CONFIG_KINDS: Final = (
+    "a configuration has streams:, YOLO's data.yaml has train: and names:, and a COCO file has images, annotations and "
+    "categories"
+)
 _SHOWN_NAMES: Final = 5  # names in a note
 
 
-@dataclass(slots=True)
-class _FolderEntries:
-    """The names in a folder without hidden ones; images are only counted."""
-
-    folders: list[str] = field(default_factory=list)
-    tars: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    images: int = 0
-
-
 def names_data(path: Path) -> bool:
-    """Whether a path names data and not a configuration: a folder, or a file with a suffix of data."""
+    """Whether a path names data and not a configuration: a folder, a file with a suffix of data, YOLO's, or COCO's."""
     suffixes = (_TAR_SUFFIX, *_TABLE_SUFFIXES, *_OTHER_SUFFIXES, *(each.decode() for each in IMAGE_SUFFIXES))
-    return path.suffix.lower() in suffixes or path.is_dir()
+    return path.suffix.lower() in suffixes or path.is_dir() or _is_annotation_file(path)
 
 
 def names_configuration(path: Path) -> bool:
-    """Whether a path names a configuration, by its suffix."""
-    return path.suffix.lower() in CONFIG_SUFFIXES and not path.is_dir()
+    """Whether a path names a configuration, by its suffix and its keys."""
+    return path.suffix.lower() in CONFIG_SUFFIXES and not path.is_dir() and not _is_annotation_file(path)
 
 
-def survey_data(path: Path) -> DataSurvey:
+def _is_annotation_file(path: Path) -> bool:
+    if path.suffix.lower() not in CONFIG_SUFFIXES or not path.is_file() or holds_streams(path):
+        return False
+    return read_coco_names(path) is not None if path.suffix.lower() == ".json" else is_yolo_file(path)
+
+
+def survey_data(path: Path, choices: StarterChoices | None = None) -> DataSurvey:
     """Returns the streams that the data at `path` make. Raises ConfigError, which names what lies there instead.
 
     Reads all cells of a table, and the first of several tars; opens no image.
     """
+    chosen = choices or StarterChoices()
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not is_encodable(str(whole)):
         raise ConfigError(
@@ -88,14 +100,38 @@ def survey_data(path: Path) -> DataSurvey:
     with translate_read_errors(whole, PATH_KEY):
         whole.stat()
         if whole.is_dir():
-            return _survey_folder(whole)
-    if whole.suffix.lower() in _TABLE_SUFFIXES:
+            return _survey_folder(FolderTree(whole), chosen)
+    suffix = whole.suffix.lower()
+    if suffix in _TABLE_SUFFIXES:
         from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
 
-        return survey_table(whole)
-    if whole.suffix.lower() == _TAR_SUFFIX:
+        return survey_table(whole, chosen)
+    _check_choices(chosen, f"{format_path(whole)} is no table", root=suffix == ".json")
+    if suffix == _TAR_SUFFIX:
         return _survey_shards(whole, {TRAIN: whole}, ())
+    if suffix in CONFIG_SUFFIXES:
+        return _survey_layout(whole, _find_file_layout(whole, chosen.root))
     raise _refuse_file(whole)
+
+
+def _check_choices(choices: StarterChoices, why: str, *, root: bool = False) -> None:
+    """Raises ConfigError for choices that only a table takes, and for a root where nothing names files."""
+    given = {"--root": choices.root is not None and not root, "--label": choices.labels, "--encoding": choices.encoding}
+    for option, value in given.items():
+        if value:
+            raise ConfigError(f"{option}: says how a table is read, but {why}; leave it out")
+
+
+def _find_file_layout(path: Path, root: Path | None) -> FoundLayout:
+    """Returns what a YAML or JSON file is. Raises ConfigError for a configuration, and for none of the three."""
+    if holds_streams(path):
+        raise build_refusal(f"{format_path(path)} is a configuration", "serve or check it, with --config")
+    if is_yolo_file(path):
+        return build_yolo_layout(path)
+    names = read_coco_names(path) if path.suffix.lower() == ".json" else None
+    if names:
+        return build_coco_layout(path.parent, {path.name: names}, root)
+    raise build_refusal(f"{format_path(path)} is neither data nor a configuration", _CONFIG_KINDS)
 
 
 def _refuse_file(path: Path) -> ConfigError:
@@ -112,168 +148,159 @@ def _refuse_file(path: Path) -> ConfigError:
     )
 
 
-def list_folder_entries(folder: Path) -> _FolderEntries:
-    """Returns the names in a folder, sorted. Raises ConfigError."""
-    found, images = _FolderEntries(), tuple(each.decode() for each in IMAGE_SUFFIXES)
-    with translate_read_errors(folder, PATH_KEY), os.scandir(folder) as listing:
-        for entry in listing:
-            small = entry.name.lower()
-            if entry.name.startswith(".") or entry.name == _MAC_ARCHIVE_FOLDER:
-                continue
-            if entry.is_dir():
-                found.folders.append(entry.name)
-            elif small.endswith(images):
-                found.images += 1
-            else:
-                (found.tars if entry.name.endswith(_TAR_SUFFIX) else found.others).append(entry.name)
-    for names in (found.folders, found.tars, found.others):
-        names.sort()
-    return found
-
-
-def _survey_folder(path: Path) -> DataSurvey:
-    top = list_folder_entries(path)
-    parts = find_part_folders(top.folders)
-    folders = {name: path / folder for name, folder in parts.items()} or {TRAIN: path}
-    entries = {name: list_folder_entries(folder) if parts else top for name, folder in folders.items()}
-    kinds = {name: _find_folder_kind(folders[name], entries[name]) for name in folders}
+def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
+    path, parts = tree.root, find_part_folders(tree.folders())
+    found = find_layouts(tree)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{PATH_KEY}: {format_path(path)} could be {' or '.join(each.name for each in found)}: "
+            f"{'; '.join(each.seen for each in found)}; give the path of the one that you mean, or write config.yaml "
+            f"yourself: {'; or '.join(each.remedy for each in found)}"
+        )
+    # Parts that are folders of one kind each are surveyed below, since they may hold tars.
+    if found and not (parts and found[0].is_parts):
+        _check_choices(choices, f"{format_path(path)} is {found[0].name}", root=found[0].kind == "coco")
+        return _survey_layout(path, found[0])
+    _check_choices(choices, f"{format_path(path)} is a folder")
+    folders = dict(parts) or {TRAIN: ""}
+    kinds = {name: _find_folder_kind(tree, folder) for name, folder in folders.items()}
     for name, kind in kinds.items():
         if kind != kinds[TRAIN]:
             raise build_refusal(
-                f"{format_path(folders[TRAIN])} holds {_KIND_NOUNS[kinds[TRAIN]]}, and {format_path(folders[name])} "
-                f"{_KIND_NOUNS[kind]}",
+                f"{format_path(tree.path(folders[TRAIN]))} holds {_KIND_NOUNS[kinds[TRAIN]]}, and "
+                f"{format_path(tree.path(folders[name]))} {_KIND_NOUNS[kind]}",
                 "name one of the two",
             )
-    notes = tuple(_find_folder_notes(path, top, parts))
+    notes = tuple(_find_folder_notes(tree, parts))
     if kinds[TRAIN] == "tar":
-        return _survey_shards(path, folders, notes)
-    return _survey_image_folders(path, folders, entries, notes)
+        return _survey_shards(path, {name: tree.path(folder) for name, folder in folders.items()}, notes)
+    return _survey_image_folders(tree, folders, notes)
 
 
-_KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars", "table": "a table"}
+def _survey_layout(path: Path, found: FoundLayout) -> DataSurvey:
+    """Returns the streams of a layout. Raises ConfigError, which names it, where it is not served as it lies."""
+    if not found.streams:
+        raise ConfigError(f"{PATH_KEY}: {format_path(path)} looks like {found.name}: {found.seen}; {found.remedy}")
+    sources = {name: dict(stream.source) for name, stream in found.streams.items()}
+    masks = {name: stream.mask for name, stream in found.streams.items() if stream.mask is not None}
+    if VALIDATION not in sources and found.kind != "yolo":
+        sources = build_part_sources(sources)
+        masks = {name: masks.get(name, masks[TRAIN]) for name in sources} if masks else {}
+    return DataSurvey(
+        path,
+        found.kind,
+        sources,
+        is_split="part" in sources[TRAIN] and found.kind != "yolo",
+        is_small=found.kind != "yolo" and "part" in sources[TRAIN],
+        labels={} if masks else None,
+        masks=masks,
+        layout=f"this looks like {found.name}: {found.seen}",
+        notes=found.notes,
+    )
 
 
-def find_part_folders(names: list[str]) -> dict[str, str]:
-    """Returns the sub-folders that are parts of the data, by stream; none where `train` may be a class."""
-    small = {name.casefold(): name for name in reversed(names)}
-    found = {
-        stream: next(small[spelled] for spelled in spellings if spelled in small)
-        for stream, spellings in PART_NAMES.items()
-        if not small.keys().isdisjoint(spellings)
-    }
-    # A folder named train beside other folders may be a class. Alone, or beside validation or test, it is a part.
-    is_parts = TRAIN in found and (len(found) > 1 or len(names) == 1)
-    return found if is_parts else {}
+_KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars"}
 
 
-def _find_folder_notes(path: Path, top: _FolderEntries, parts: dict[str, str]) -> list[str]:
-    notes, served = [], _format_names([*parts.values()])
-    if others := [name for name in top.folders if parts and name not in parts.values()]:
+def _find_folder_notes(tree: FolderTree, parts: Mapping[str, str]) -> list[str]:
+    notes, served, entries = [], _format_names([*parts.values()]), tree.entries()
+    if others := [name for name in tree.folders() if parts and name not in parts.values()]:
         notes.append(f"not served: the sub-folders {_format_names(others)} next to {served}")
-    if parts and (top.images or top.tars):
-        beside = format_count(top.images, "image") if top.images else format_count(len(top.tars), "tar")
+    tars = _list_names(tree, "", (_TAR_SUFFIX,))
+    if parts and (entries.images or tars):
+        beside = format_count(len(entries.images), "image") if entries.images else format_count(len(tars), "tar")
         notes.append(f"not served: {beside} next to the sub-folders {served}")
-    tables = [name for name in top.others if name.lower().endswith(_TABLE_SUFFIXES)][:_SHOWN_NAMES]
+    tables = [name for folder in ("", *parts.values()) for name in _list_names(tree, folder, _TABLE_SUFFIXES)]
     labels = "takes labels from its columns"
-    return [*notes, *(f"there is also {table}: streamd init {path / table} {labels}" for table in tables)]
+    named = [f"there is also {table}: streamd init {tree.path(table)} {labels}" for table in tables[:_SHOWN_NAMES]]
+    return [*notes, *named]
 
 
-def _format_names(names: list[str]) -> str:
+def _list_names(tree: FolderTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Returns the files of these suffixes in a folder, relative to the root of the tree."""
+    names = [os.fsdecode(name) for name in tree.entries(folder).others]
+    return [os.path.join(folder, name) for name in names if name.lower().endswith(suffixes)]  # noqa: PTH118 - a name
+
+
+def _format_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(names[:_SHOWN_NAMES]) + more
 
 
-def _find_folder_kind(path: Path, entries: _FolderEntries) -> DataKind:
+def _find_folder_kind(tree: FolderTree, folder: str) -> DataKind:
     """Returns `folder` for images, `tar` for tars. Raises ConfigError if the folder holds both or neither."""
-    if not entries.tars:
-        if entries.images or _has_image_folder(path, entries):
+    entries, tars = tree.entries(folder), _list_names(tree, folder, (_TAR_SUFFIX,))
+    image_folder = next((name for name in tree.folders(folder) if tree.has_images(name)), None)
+    if not tars:
+        if entries.images or image_folder is not None:
             return "folder"
-        raise _refuse_folder_without_images(path, entries)
-    image_folder = next((name for name in entries.folders if holds_images(path / name)), None)
+        raise _refuse_folder_without_images(tree, folder)
     if entries.images or image_folder is not None:
-        images = format_count(entries.images, "image") if entries.images else f"the images of {image_folder!r}"
+        count = len(entries.images)
+        images = format_count(count, "image") if count else f"the images of {Path(image_folder or '').name!r}"
         raise build_refusal(
-            f"{format_path(path)} holds both {format_count(len(entries.tars), 'tar')}, such as {entries.tars[0]!r}, "
-            f"and {images}",
+            f"{format_path(tree.path(folder))} holds both {format_count(len(tars), 'tar')}, such as "
+            f"{Path(tars[0]).name!r}, and {images}",
             "put the tars and the images into separate folders, and give the path of one of them",
         )
     return "tar"
 
 
-def _refuse_folder_without_images(path: Path, entries: _FolderEntries) -> ConfigError:
-    name, suffixes = format_path(path), {Path(each).suffix.lower() for each in entries.others}
-    if _LMDB_FILE in entries.others:
+def _refuse_folder_without_images(tree: FolderTree, folder: str) -> ConfigError:
+    path = tree.path(folder)
+    name, others = format_path(path), [os.fsdecode(each) for each in tree.entries(folder).others]
+    if _LMDB_FILE in others:
         return build_refusal(f"{name} is an LMDB store", _LMDB_REMEDY)
-    if ".npy" in suffixes:
+    if any(each.lower().endswith(".npy") for each in others):
         return build_refusal(f"{name} holds NumPy arrays", _NPY_REMEDY)
-    nameable = [each for each in entries.others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
+    nameable = [each for each in others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
     if nameable:
         return build_refusal(f"{name} holds no images, only {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
-    if configs := [each for each in entries.others if each.lower().endswith(CONFIG_SUFFIXES)]:
+    if configs := [each for each in others if each.lower().endswith(CONFIG_SUFFIXES)]:
         return build_refusal(f"{name} holds no images, only {configs[0]!r}", CONFIG_REMEDY)
-    for folder in entries.folders:
-        if list_folder_entries(path / folder).tars:
-            return build_refusal(f"{name} holds tars in {folder!r}", f"name {format_path(path / folder)}")
+    folders = tree.folders(folder)
+    for inner in folders:
+        if _list_names(tree, inner, (_TAR_SUFFIX,)):
+            return build_refusal(f"{name} holds tars in {Path(inner).name!r}", f"name {format_path(tree.path(inner))}")
     looked = b" ".join(IMAGE_SUFFIXES).decode()
-    state = "is empty" if not (entries.folders or entries.others) else "holds no images"
+    state = "is empty" if not (folders or others) else "holds no images"
     return build_refusal(f"{name} {state}", f"looked for {looked} and .tar; correct the path, or put images there")
 
 
-def holds_images(folder: Path) -> bool:
-    """Whether an image lies in a folder or anywhere below it."""
-    return count_images(folder, 1) > 0
-
-
-def count_images(folder: Path, enough: int) -> int:
-    """Counts the images in and below a folder; stops when there are `enough`."""
-    # Real paths are compared, since links may form a circle.
-    waiting, walked, images = [folder], {os.path.realpath(folder)}, 0
-    while waiting and images < enough:
-        place = waiting.pop()
-        entries = list_folder_entries(place)
-        images += entries.images
-        for name in reversed(entries.folders):
-            real = os.path.realpath(place / name)
-            if real not in walked:
-                walked.add(real)
-                waiting.append(place / name)
-    return images
-
-
-def _survey_image_folders(
-    path: Path, folders: dict[str, Path], entries: dict[str, _FolderEntries], notes: tuple[str, ...]
-) -> DataSurvey:
+def _survey_image_folders(tree: FolderTree, folders: Mapping[str, str], notes: tuple[str, ...]) -> DataSurvey:
     """Surveys folders of images: each is flat and without labels, or has one sub-folder for each class."""
-    flat = {name for name, each in entries.items() if each.images and not _has_image_folder(folders[name], each)}
+    flat = {
+        name
+        for name, folder in folders.items()
+        if tree.entries(folder).images and not any(map(tree.has_images, tree.folders(folder)))
+    }
     own: dict[str, dict[str, object]] = {} if TRAIN in flat else {name: {} for name in flat}
-    single = "" if TRAIN in flat or len(entries[TRAIN].folders) > 1 else entries[TRAIN].folders[0]
-    if single:
-        notes = (*notes, _build_single_class_note(folders[TRAIN] / single))
+    classes = tree.folders(folders[TRAIN])
+    if TRAIN not in flat and len(classes) == 1:
+        notes = (*notes, _build_single_class_note(tree, classes[0]))
+    few = sum(1 for _ in islice(tree.walk_images(folders[TRAIN]), SMALL_SAMPLES)) < SMALL_SAMPLES
     return DataSurvey(
-        path,
+        tree.root,
         "folder",
-        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
+        build_part_sources({name: {"path": str(tree.path(folder))} for name, folder in folders.items()}),
         VALIDATION not in folders,
-        count_images(folders[TRAIN], SMALL_SAMPLES) < SMALL_SAMPLES,
+        few,
         {} if TRAIN in flat else None,
         own,
         notes=notes,
     )
 
 
-def _build_single_class_note(folder: Path) -> str:
+def _build_single_class_note(tree: FolderTree, folder: str) -> str:
     """The classes may lie one folder deeper than the path that was named."""
-    inner = list_folder_entries(folder).folders
-    if inner and all(holds_images(folder / name) for name in inner[:_SHOWN_NAMES]):
-        return f"one class only, {folder.name}: name {format_path(folder)} for the classes {_format_names(inner)}"
-    return f"one class only, {folder.name}: labels: {{}} takes the images without labels"
+    inner, name = tree.folders(folder), Path(folder).name
+    if inner and all(map(tree.has_images, inner[:_SHOWN_NAMES])):
+        classes = _format_names([Path(each).name for each in inner])
+        return f"one class only, {name}: name {format_path(tree.path(folder))} for the classes {classes}"
+    return f"one class only, {name}: labels: {{}} takes the images without labels"
 
 
-def _has_image_folder(path: Path, entries: _FolderEntries) -> bool:
-    return any(holds_images(path / name) for name in entries.folders)
-
-
-def build_part_sources(sources: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+def build_part_sources(sources: dict[str, Settings]) -> dict[str, Settings]:
     """Returns the sources of all streams, train first; without validation data, a part of train is held back."""
     if VALIDATION in sources:
         return sources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,26 +13,24 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
-from streamd.core.text import format_count
+from streamd.core.text import format_count, format_list
 from streamd.daemon.starter.data_survey import (
     PATH_KEY,
     SMALL_SAMPLES,
-    TEST,
-    TRAIN,
-    VALIDATION,
     DataSurvey,
-    Settings,
+    StarterChoices,
     split_train_source,
 )
 from streamd.daemon.starter.label_types import LabelGuess, guess_label_type
-from streamd.dataset.files.lookup import is_file_beneath, iterate_likely_roots
+from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.convert import compute_vector_width
 from streamd.dataset.labels.faults import raise_collected_faults
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path
+from streamd.dataset.layouts import TEST, TRAIN, VALIDATION, Settings, split_words
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath
 from streamd.dataset.sources import Scalar
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, suggest_name
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
@@ -42,6 +41,19 @@ _PART_WORDS: Final = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
     "dev": VALIDATION, "test": TEST, "testing": TEST,
 }  # fmt: skip
+# Columns that say where a row belongs, even where their cells name no part.
+_FOLD_COLUMNS: Final = frozenset({"fold", "folds", "kfold", "k_fold", "cv_fold", "split", "partition"})
+_PEOPLE: Final = frozenset(
+    {"patient", "subject", "person", "participant", "individual", "volunteer", "donor", "driver", "speaker", "user"}
+)
+_BOX_COLUMNS: Final = (
+    frozenset({"xmin", "ymin", "xmax", "ymax"}),
+    frozenset({"x1", "y1", "x2", "y2"}),
+    frozenset({"left", "top", "right", "bottom"}),
+    frozenset({"x", "y", "w", "h"}),
+    frozenset({"x", "y", "width", "height"}),
+    frozenset({"bbox"}),
+)
 _HELD_OUT_COLUMNS: Final = frozenset({"is_valid", "is_val", "is_validation"})
 
 
@@ -55,9 +67,10 @@ class ImageColumn:
     tried: int
 
 
-def survey_table(path: Path) -> DataSurvey:
+def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurvey:
     """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
-    table = columns.read_table_header(path, PATH_KEY)
+    chosen = choices or StarterChoices()
+    table = columns.read_table_header(path, PATH_KEY, columns.TextSettings(encoding=chosen.encoding))
     _check_header(path, table.column_names)
     counts = Counter(table.column_names)
     positions = {
@@ -65,6 +78,12 @@ def survey_table(path: Path) -> DataSurvey:
         for at, name in enumerate(table.column_names)
         if counts[name] == 1 and name and name not in table.picture_columns
     }
+    for name in chosen.labels:
+        if name not in positions:
+            raise ConfigError(
+                f"--label: {format_path(path)} has no column {name!r}; its columns are: "
+                f"{format_list([*positions], _SHOWN_COLUMNS)}{suggest_name(name, positions)}"
+            )
     with raise_collected_faults() as faults:
         found = columns.read_columns(table, list(positions.values()), faults)
     mark = None if table.text is None else table.text.decimal_mark
@@ -72,17 +91,22 @@ def survey_table(path: Path) -> DataSurvey:
     by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
     texts = dict(_iterate_text_columns(by_name))
     try:
-        image, others = find_image_columns(path, texts)
+        image, others = find_image_columns(path, texts, chosen.root)
     except ConfigError as error:
         if table.picture_columns:
             raise columns.build_picture_column_error(path, min(table.picture_columns), PATH_KEY) from error
         raise
-    parts = find_parts({name: each for name, each in texts.items() if name != image.name})
+    parts = find_parts({name: each for name, each in texts.items() if name not in {image.name, *chosen.labels}})
     left_out = {name: "two columns have this name" for name, count in counts.items() if count > 1 and name}
     left_out |= dict.fromkeys(others, f"names images, as {image.name} does")
     left_out |= dict.fromkeys(table.picture_columns, "holds pictures")
     if parts is not None:
         left_out[parts.column] = "says which rows are train and validation"
+    for name in positions.keys() - left_out.keys() - {image.name, *chosen.labels}:
+        if chosen.labels:
+            left_out[name] = "is not named by --label"
+        elif reason := _find_reason_of_name(name, has_parts=parts is not None):
+            left_out[name] = reason
     guesses = {
         name: _guess_column(name, column, texts)
         for name, column in by_name.items()
@@ -90,15 +114,71 @@ def survey_table(path: Path) -> DataSurvey:
     }
     left_out |= {name: guess.left_out for name, guess in guesses.items() if guess.type is None}
     labels = {name: guess.type for name, guess in guesses.items() if guess.type is not None}
+    for name in chosen.labels:
+        if name in left_out:
+            raise ConfigError(f"--label: column {name!r} of {format_path(path)} can be no label: {left_out[name]}")
     source: Settings = {"path": str(path), "image": image.name}
     if image.root != path.parent:
         source["root"] = str(image.root)
+    if chosen.encoding is not None:
+        source["encoding"] = chosen.encoding
     sources = _build_sources(source, parts)
     is_small = len(texts[image.name]) < SMALL_SAMPLES
-    notes = _build_image_notes(image)
-    return DataSurvey(
-        path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=left_out, notes=notes
+    notes = (
+        *_build_image_notes(image),
+        *(f"column {name} {guess.note}" for name, guess in guesses.items() if guess.note),
+        *_build_repetition_notes(path, texts, image.name, [*positions], labels),
     )
+    in_order = {name: left_out[name] for name in table.column_names if name in left_out}
+    return DataSurvey(
+        path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=in_order, notes=notes
+    )
+
+
+def _find_reason_of_name(name: str, *, has_parts: bool) -> str:
+    """Returns why a column is no label by its name alone; empty if it may be one."""
+    small = name.casefold().replace(" ", "_")
+    if small in _FOLD_COLUMNS | _HELD_OUT_COLUMNS:
+        how = (
+            "" if has_parts else f", and would take part in both: source: {{where: {{{name}: VALUE}}}} takes some rows"
+        )
+        return f"says which part of the data a row belongs to{how}"
+    if not _PEOPLE.isdisjoint(split_words(name)):
+        how = "" if has_parts else f": split: {{validation: 0.2, by: {name}}} keeps the rows of each in one part"
+        return f"says whom a row is of{how}; --label {name} makes it a label"
+    return ""
+
+
+def _build_repetition_notes(
+    path: Path, texts: Mapping[str, Texts], image: str, names: Sequence[str], labels: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields what to know where several rows name one picture. Raises ConfigError where each row is a box."""
+    _, files = cells.encode_distinct_texts(texts[image])
+    pictures = int(files.max(initial=-1)) + 1
+    if pictures == len(files):
+        return
+    boxes = {name: re.sub(r"bbox_|box_|[_ .-]", "", name.casefold()) for name in names}
+    if found := next((form for form in _BOX_COLUMNS if form <= {*boxes.values()}), None):
+        shown = ", ".join(name for name, plain in boxes.items() if plain in found)
+        raise ConfigError(
+            f"{PATH_KEY}: {format_path(path)} has several rows for one picture, each with a box in {shown}: "
+            f"{len(files):,} rows for {format_count(pictures, 'picture')}; boxes are taken from one cell a picture: "
+            "write one row a picture, with a column of lists [[x0, y0, x1, y1, class], ...] (docs/boxes.md)"
+        )
+    differ = []
+    for name in labels.keys() & texts.keys():
+        _, values = cells.encode_distinct_texts(texts[name])
+        if np.unique(files * (int(values.max()) + 1) + values).size > pictures:
+            differ.append(name)
+    rows = format_count(len(files) - pictures, "row names a picture", "rows name a picture")
+    if differ:
+        shown = ", ".join(sorted(differ))
+        yield (
+            f"{rows} that an earlier row names, with different values of {shown}: each row is a sample of its own; if "
+            "a picture has several classes, write one row with all of them and type tags"
+        )
+    else:
+        yield f"{rows} that is already in the list: each row is a sample of its own"
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:
@@ -115,7 +195,9 @@ def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:
     if image.found:
         return ()
     tried = format_count(image.tried, "file")
-    return (f"none of {tried} that column {image.name} names is in {image.root} or near it: set root to their folder",)
+    return (
+        f"none of {tried} that column {image.name} names is in {image.root} or near it: give their folder with --root",
+    )
 
 
 def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, Texts]]:
@@ -149,12 +231,15 @@ def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> Labe
 # --- the images
 
 
-def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageColumn, list[str]]:
+def find_image_columns(
+    path: Path, texts: Mapping[str, Texts], root: Path | None = None
+) -> tuple[ImageColumn, list[str]]:
     """Returns the column that names images, the one with the most files found, and the names of other such columns.
 
-    Raises ConfigError if there is none.
+    Files are looked for below `root`, if that is given. Raises ConfigError if there is none.
     """
-    found = [each for name, column in texts.items() if (each := _try_image_column(path, name, column)) is not None]
+    tried = (_try_image_column(path, name, column, root) for name, column in texts.items())
+    found = [each for each in tried if each is not None]
     if not found:
         shown = ", ".join(list(texts)[:_SHOWN_COLUMNS]) + (", ..." if len(texts) > _SHOWN_COLUMNS else "")
         remedy = _suggest_suffix(path, texts) or (
@@ -168,13 +253,13 @@ def find_image_columns(path: Path, texts: Mapping[str, Texts]) -> tuple[ImageCol
     return best, [each.name for each in found if each is not best]
 
 
-def _try_image_column(path: Path, name: str, texts: Texts) -> ImageColumn | None:
+def _try_image_column(path: Path, name: str, texts: Texts, given: Path | None) -> ImageColumn | None:
     """Returns the column if its cells name existing files, or if all of them have the suffix of an image."""
     names = _spread_names(texts)
     has_suffixes = bool(pc.all(pc.match_substring_regex(pc.utf8_lower(texts), f"({_SUFFIX_PATTERN})$")).as_py())
     if not names or not (has_suffixes or any(b"/" in each or b"." in each for each in names)):
         return None
-    root, found = _find_root(path, names)
+    root, found = _find_root(path, names) if given is None else (given, _count_files(given, names))
     # Without suffixes of images, a few cells may name existing files by chance, so all that were tried must.
     if found and not has_suffixes and found < len(names):
         return None
@@ -194,15 +279,19 @@ def _find_root(path: Path, names: list[bytes]) -> tuple[Path, int]:
     """
     if all(name.startswith(b"/") for name in names):
         root = Path(os.fsdecode(os.path.commonpath([os.path.dirname(name) for name in names])))  # noqa: PTH120 - names are bytes
-        return root, sum(is_file_beneath(root, name) for name in names)
+        return root, _count_files(root, names)
     best, most = path.parent, 0
     for place in iterate_likely_roots(path.parent, path.parent):
-        found = sum(is_file_beneath(place, name) for name in names)
+        found = _count_files(place, names)
         if found > most:
             best, most = place, found
         if most == len(names):
             break
     return best, most
+
+
+def _count_files(root: Path, names: Sequence[bytes]) -> int:
+    return sum(is_file_beneath(root, name) for name in names)
 
 
 def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:

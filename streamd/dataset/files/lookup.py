@@ -21,6 +21,7 @@ from streamd.dataset.paths.confined import (
     ConfinedRoot,
     format_first_names,
     format_path,
+    is_file_beneath,
     stat_files,
     translate_read_errors,
 )
@@ -161,11 +162,6 @@ def _format_root_advice(place: Path, suffix: bytes, count: int) -> str:
             "the table"
         )
     return f"{'it is' if count == 1 else 'some are'} in {format_path(place)}: set root to that folder"
-
-
-def is_file_beneath(folder: Path, name: bytes) -> bool:
-    """Returns whether `name`, relative to a folder, is a file. An absolute name ignores the folder."""
-    return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
 
 
 def _list_subfolders(folder: Path) -> list[Path]:

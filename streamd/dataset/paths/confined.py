@@ -81,6 +81,11 @@ def _lookup_user_name() -> str:
         return str(os.geteuid())
 
 
+def is_file_beneath(folder: Path, name: bytes) -> bool:
+    """Returns whether `name`, relative to a folder, is a file. An absolute name ignores the folder."""
+    return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
+
+
 class ConfinedRoot:
     """A root that no link may lead out of. Names are relative to it; `key` is the configuration key that named it."""
 

@@ -37,7 +37,7 @@ class YoloData:
 
 def read_data_yaml(path: Path, part: YoloPart, key: str) -> YoloData:
     """Reads a data.yaml; `key` is the configuration key of the source. Raises ConfigError."""
-    data = _load_mapping(path, f"{key}.path")
+    data = load_data_yaml(path, f"{key}.path")
     where = f"{key}.path: {format_path(path)}"
     base = _find_base_folder(data.get("path"), path, where)
     name = _KEY_OF_PART[part]
@@ -54,7 +54,8 @@ def read_data_yaml(path: Path, part: YoloPart, key: str) -> YoloData:
     return YoloData(_parse_class_names(data, where), base, found, has_points=data.get("kpt_shape") is not None)
 
 
-def _load_mapping(path: Path, key: str) -> Mapping[str, Any]:
+def load_data_yaml(path: Path, key: str) -> Mapping[str, Any]:
+    """Returns the keys of a data.yaml. Raises ConfigError."""
     with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(f"{key}: {format_path(path)} is a folder; name the data.yaml in it")

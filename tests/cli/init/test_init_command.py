@@ -30,7 +30,8 @@ def init(*arguments: str) -> Result:
 def test_init_writes_the_configuration_and_names_the_next_commands(here: Path) -> None:
     done = init("../pets", "--size", "20x30")
     assert done.exit_code == 0, done.output
-    assert done.stdout == (
+    assert done.stdout == ""
+    assert done.stderr == (
         "21 samples: train 18, validation 3\n"
         "label label: 2 classes: cat 12, dog 9\n"
         "images of 20x30, height x width\n"
@@ -64,7 +65,7 @@ def test_a_dash_prints_only_the_configuration_on_standard_output(here: Path) -> 
 
 @pytest.mark.usefixtures("here")
 def test_another_file_is_named_in_the_next_commands() -> None:
-    assert "streamd check --config pets.yaml " in init("../pets", "-o", "pets.yaml").stdout
+    assert "streamd check --config pets.yaml " in init("../pets", "-o", "pets.yaml").stderr
 
 
 @pytest.mark.parametrize(("data", "output"), [(".", "config.yaml"), ("../pets", "../pets/cat/config.yaml")])

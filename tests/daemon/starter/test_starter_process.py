@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support.daemon_process import write_images
 
 from streamd.core import log
 from streamd.daemon.starter import process
+from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.process import build_config_in_process
 from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config
 from streamd.errors import ConfigError
@@ -19,19 +21,23 @@ from streamd.errors import ConfigError
 def test_the_process_makes_the_same_configuration_as_a_direct_call(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})
     for size in (None, (8, 9)):
-        made = build_config_in_process(tmp_path, size, level=log.NOTICE, as_json=False)
+        made = build_config_in_process(tmp_path, size, StarterChoices(), level=log.NOTICE, as_json=False)
         assert made == build_unwritten_config(tmp_path, size, LoggedProgress())
 
 
 @pytest.mark.long
 def test_an_error_in_the_data_becomes_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is empty; streamd makes a configuration only from"):
-        build_config_in_process(tmp_path, None, level=log.NOTICE, as_json=True)
+        build_config_in_process(tmp_path, None, StarterChoices(), level=log.NOTICE, as_json=True)
 
 
 def test_a_silent_process_is_explained_by_its_exit_status() -> None:
     assert process._explain_process_exit(3) == "making a configuration failed with status 3"
     assert process._explain_process_exit(-signal.SIGKILL).startswith("making a configuration was ended by SIGKILL:")
+
+
+def request(path: Path, size: tuple[int, int] | None) -> str:
+    return json.dumps({"path": str(path), "size": size, "choices": {}, "level": 20, "as_json": False, "parent": 1})
 
 
 def test_the_process_writes_the_configuration_or_the_error(
@@ -43,10 +49,10 @@ def test_the_process_writes_the_configuration_or_the_error(
     monkeypatch.setattr("streamd.ipc.parent_death.raise_oom_score", lambda: None)
     before = signal.getsignal(signal.SIGINT)
     try:
-        monkeypatch.setattr("sys.argv", ["process", str(tmp_path), "8x9", "20", "1"])
+        monkeypatch.setattr("sys.argv", ["process", request(tmp_path, (8, 9))])
         process.main()
         assert '"image":{"size":[8,9]}' in capfd.readouterr().out
-        monkeypatch.setattr("sys.argv", ["process", str(tmp_path / "none"), "-", "20", "1"])
+        monkeypatch.setattr("sys.argv", ["process", request(tmp_path / "none", None)])
         with pytest.raises(SystemExit) as ended:
             process.main()
     finally:

@@ -9,7 +9,8 @@ from support.daemon_process import write_images
 from support.tar_shards import pack
 
 from streamd.daemon.starter.data_survey import build_refusal
-from streamd.daemon.starter.survey import find_part_folders, holds_images, names_configuration, names_data, survey_data
+from streamd.daemon.starter.survey import names_configuration, names_data, survey_data
+from streamd.dataset.layouts import FolderTree, find_part_folders
 from streamd.errors import ConfigError
 
 
@@ -103,7 +104,7 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["list.txt"], "list.txt", "is a text; .*{kind: filelist, path: FILE}"),
         (["x.tar.gz"], "x.tar.gz", "is compressed; .*unpack it"),
         (["a/1.jpg"], "a/1.jpg", "is a single image; .*give the path of its folder, '.*/a'"),
-        (["config.yaml"], "config.yaml", "is a configuration by its suffix; .*give its path with --config"),
+        (["config.yaml"], "config.yaml", "is neither data nor a configuration; .*a configuration has streams:, YOLO's"),
         (["config.yaml"], "", "holds no images, only 'config.yaml'; .*give the path of a configuration with --config"),
         (["all.csv"], "", "holds no images, only 'all.csv'; .*name '.*all.csv'"),
         (["shards/1.tar"], "", "holds tars in 'shards'; .*name '.*shards'"),
@@ -127,8 +128,8 @@ def test_images_are_found_at_any_depth_and_links_that_lead_back_end(tmp_path: Pa
     write_images(tmp_path / "a" / "b", {"c": 1})
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "up").symlink_to(tmp_path / "d")
-    assert holds_images(tmp_path / "a")
-    assert not holds_images(tmp_path / "d")
+    assert FolderTree(tmp_path).has_images("a")
+    assert not FolderTree(tmp_path).has_images("d")
 
 
 def test_suffixes_tell_data_from_configurations(tmp_path: Path) -> None:
@@ -143,6 +144,7 @@ def test_suffixes_tell_data_from_configurations(tmp_path: Path) -> None:
 
 def test_a_refusal_says_what_lies_there_what_is_served_and_what_to_do() -> None:
     assert str(build_refusal("'x' is a boat", "name a folder")) == (
-        "PATH: 'x' is a boat; streamd makes a configuration only from a folder of images, a table (.csv, .tsv, "
-        ".parquet), a tar file, or a folder of tar files: name a folder"
+        "PATH: 'x' is a boat; streamd makes a configuration only from a folder of images, with masks or without, a "
+        "table (.csv, .tsv, .parquet), a tar file, a folder of tar files, a COCO file, or YOLO's data.yaml: name a "
+        "folder"
     )

@@ -85,7 +85,7 @@ def test_of_two_columns_that_name_images_the_first_is_taken(tmp_path: Path) -> N
 def test_a_note_names_files_that_were_not_found(tmp_path: Path) -> None:
     found = survey(tmp_path, {"file": [f"no/{name}" for name in FILES], "angle": [0.5, 1] * 4})
     assert "none of 8 files that column file names is in" in found.notes[0]
-    assert "set root to their folder" in found.notes[0]
+    assert "give their folder with --root" in found.notes[0]
 
 
 def test_names_without_suffixes_are_refused_with_the_suffix_that_is_missing(tmp_path: Path) -> None:
