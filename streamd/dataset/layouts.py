@@ -373,6 +373,8 @@ def _find_picture_root(folder: Path, file: str, names: Sequence[str]) -> Path | 
     beside, tree = (folder / file).parent, FolderTree(folder)
     tops = tree.folders()
     places = [beside, folder, *map(tree.path, tops), *(tree.path(each) for top in tops for each in tree.folders(top))]
+    # Files of two parts may have pictures of one name; a folder that the file is named after comes first.
+    places.sort(key=lambda place: place.name not in Path(file).stem)
     best = max(places, key=lambda place: sum(is_file_beneath(place, name) for name in tried))
     return best if any(is_file_beneath(best, name) for name in tried) else None
 
