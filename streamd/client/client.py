@@ -45,7 +45,7 @@ from streamd.client.subscribe_arguments import (
     parse_start_option,
     parse_uneven,
 )
-from streamd.client.waiting import AbsenceReporter
+from streamd.client.waiting import AbsenceReporter, print_stderr_line
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
@@ -91,6 +91,8 @@ from streamd.limits import (
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
 
 _TRANSPORTS: Final[tuple[Transport, ...]] = ("shared", "inline")
+# Whether a line was printed about subscriptions to epoch 0 alone, by process, endpoint, order and rank.
+_ONE_EPOCH_SUBSCRIPTIONS: Final[dict[tuple[object, ...], bool]] = {}
 
 
 def connect(
@@ -269,7 +271,18 @@ class Client:
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
             return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
 
-        return self._open_stream(parse_stream_name(stream), build, resume, rows)
+        opened = self._open_stream(parse_stream_name(stream), build, resume, rows)
+        if total == 1 and resume is None and not live and opened.spec.shuffle != "none":
+            # What a loop that subscribes again for each epoch has missed.
+            same = os.getpid(), self.endpoint, opened.spec.order_id, place
+            if _ONE_EPOCH_SUBSCRIPTIONS.get(same) is False:
+                print_stderr_line(
+                    f"subscribe({stream!r}, epochs=1) is epoch 0 each time, in the same order and with the same crops, "
+                    f"and this is the second one: to train, subscribe once, stream = client.subscribe({stream!r}, "
+                    "epochs=N), and write  for batches in stream.epochs(): for batch in batches: ..."
+                )
+            _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
+        return opened
 
     @property
     def _usual_credit(self) -> int:

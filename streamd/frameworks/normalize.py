@@ -1,4 +1,4 @@
-"""The numbers behind a stream's `normalize`, the same for every framework. Pure."""
+"""The numbers behind a stream's `normalize`, the same for every framework."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from streamd.client.waiting import print_stderr_line
 from streamd.core.shown_pixels import get_number_range
 from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.core.text import format_count
@@ -17,6 +18,7 @@ IMAGENET_STD: Final = (58.395, 57.12, 57.375)
 # The mean and the std of all channels, in parts of the range from black to white.
 _EVEN_SCALINGS: Final = {"unit": (0.0, 1.0), "minus_one_one": (0.5, 0.5)}
 _LEVELS: Final = 255.0  # of the numbers of ImageNet
+_REPORTED: Final[set[tuple[str, str]]] = set()  # streams and images whose layer changes nothing, as a line has said
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,9 @@ class PixelScaling:
 def compute_pixel_scaling(spec: StreamSpec, image: str | None = None) -> PixelScaling:
     """Returns the scaling of the numbers of an image of a stream: the one called `image`, or the first.
 
-    Raises ConfigError for an image that does not exist or holds class numbers, for a `normalize` that this version does
-    not know, and for numbers that do not match the image's channels.
+    Where the stream has normalize none, which scales nothing, a line on stderr says so once. Raises ConfigError for an
+    image that does not exist or holds class numbers, for a `normalize` that this version does not know, and for numbers
+    that do not match the image's channels.
     """
     shown = _find_image(spec, image)
     # A stream of one image has one `normalize`. Trainers may replace it in the stream's specification.
@@ -45,6 +48,15 @@ def compute_pixel_scaling(spec: StreamSpec, image: str | None = None) -> PixelSc
         mean = [low + width * (level / _LEVELS) for level in IMAGENET_MEAN]
         return _build_channel_scaling(spec, shown, mean, [width * (level / _LEVELS) for level in IMAGENET_STD])
     if normalize == "none":
+        image = next(name for name, each in spec.images.items() if each is shown)
+        if (spec.name, image) not in _REPORTED:
+            _REPORTED.add((spec.name, image))
+            numbers = f"{low:g} to {high:g}" if shown.dtype != "float32" else "as they are stored"
+            print_stderr_line(
+                f"normalization changes nothing: stream {spec.name!r} has  normalize: none  for {image!r}, so the "
+                f"model gets its numbers {numbers}; write  normalize: unit  (0 to 1) or another one in the "
+                "configuration, or leave the layer out"
+            )
         return PixelScaling((0.0,) * shown.channels, (1.0,) * shown.channels, even=True)
     if normalize not in _EVEN_SCALINGS:
         near = suggest_name(normalize, ["none", *_EVEN_SCALINGS, "imagenet"])

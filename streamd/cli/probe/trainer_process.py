@@ -121,7 +121,7 @@ def replay_held_batches(request: TrainerRequest, result: DrainResult, step: Trai
             f"stream {request.stream!r} has only one batch, which is too little to measure a rate: add  --epochs 2  "
             "or more"
         )
-    with connect(request.endpoint) as client, client.subscribe(request.stream, epochs=1, name=request.name) as batches:
+    with connect(request.endpoint) as client, client.subscribe(request.stream, name=request.name) as batches:
         held = hold(batches).held
     return replace(result, free_samples_per_s=measure_rate(held, step, min(result.seconds, REPLAY_S)))
 

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from numbers import Integral
 from types import FrameType
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from streamd.client.arguments import parse_whole_number
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
@@ -226,12 +226,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Nothing moves: they are read in a session of their own, and the next pass or `fit` begins with them.
         """
-        if isinstance(batches, bool) or not isinstance(batches, Integral) or batches < 1:
-            raise ConfigError(f"preview(batches={batches!r}): write a whole number, 1 or more")
+        count = parse_whole_number("batches", batches, 1)
         place = None if self._loops_evaluate else self.reader.fit_place
-        return list(
-            map(self._copy_arrays, self._stream.look_ahead(int(batches), anew=self._loops_evaluate, token=place))
-        )
+        return list(map(self._copy_arrays, self._stream.look_ahead(count, anew=self._loops_evaluate, token=place)))
 
     def _copy_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
         return convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))

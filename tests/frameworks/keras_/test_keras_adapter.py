@@ -109,7 +109,7 @@ def test_a_preview_shows_the_first_batches_of_the_next_pass_and_moves_nothing() 
     recorder.model.fit(data, verbose=0)
     assert recorder.trained == ids_of(stream, *steps(0, 6))
     assert [each.complete for each in stream.receipts] == [True, False, True]
-    with pytest.raises(ConfigError, match=r"preview\(batches=0\): write a whole number, 1 or more"):
+    with pytest.raises(ConfigError, match="batches=0: write a whole number of at least 1"):
         data.preview(0)
 
 
