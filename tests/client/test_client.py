@@ -358,3 +358,28 @@ def test_an_interrupted_request_leaves_the_client_usable(endpoint: str, monkeypa
             with pytest.raises(KeyboardInterrupt):
                 asker.streams()
         assert "train" in asker.streams()
+
+
+def test_the_second_subscription_to_one_shuffled_epoch_says_what_to_write(
+    endpoint: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ONE_EPOCH_SUBSCRIPTIONS", {})
+
+    def said_by(stream: str, times: int, **wish: Any) -> str:
+        with streamd.connect(endpoint) as client:
+            for _ in range(times):
+                client.subscribe(stream, **wish).close()
+        return capfd.readouterr().err
+
+    with streamd.connect(endpoint) as opened, opened.subscribe("train") as stream:
+        next(iter(stream))
+        token = stream.token
+    for wish in ({"epochs": 2}, {}, {"epochs": 1, "resume": token}, {"epochs": 1, "start": "live"}):
+        assert said_by("train", 2, **wish) == ""
+    assert said_by("validation", 2, epochs=1) == ""
+    assert [said_by("train", 1, epochs=1, rank=rank, world=2) for rank in (0, 1)] == ["", ""]
+    assert said_by("train", 1, epochs=1) == ""
+    told = said_by("train", 2, epochs=1)
+    assert told.count("\n") == 1
+    assert "epoch 0 each time" in told
+    assert "client.subscribe('train', epochs=N)" in told

@@ -75,3 +75,19 @@ def test_each_image_of_a_sample_has_its_own_normalize() -> None:
         compute_pixel_scaling(spec, "mask")
     with pytest.raises(ConfigError, match="no image 'fotos'; its images are photo, bands, mask"):
         compute_pixel_scaling(spec, "fotos")
+
+
+def test_a_normalization_that_changes_nothing_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = {"first": ImageSpec(8, 8, 3), "other": ImageSpec(8, 8, 4, mode="raw", dtype="float32")}
+    spec = make_spec(name="bare", normalize="none", images=bare)
+    for _ in range(2):
+        assert compute_pixel_scaling(spec).std == (1.0,) * 3
+        compute_pixel_scaling(spec, "other")
+    first, other = capsys.readouterr().err.splitlines()
+    assert first.startswith(
+        "streamd: normalization changes nothing: stream 'bare' has  normalize: none  for 'first', so"
+    )
+    assert "0 to 255; write  normalize: unit" in first
+    assert "for 'other'" in other
+    compute_pixel_scaling(make_spec(name="scaled"))
+    assert capsys.readouterr().err == ""
