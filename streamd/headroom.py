@@ -58,6 +58,11 @@ class Replay:
         return map(self._replay_epoch, numbers)
 
     @property
+    def epoch(self) -> int:
+        """Always 0: held batches have no position."""
+        return 0
+
+    @property
     def steps_left(self) -> int:
         """The steps of a whole epoch, since each call of `epochs()` begins one."""
         return self.steps
@@ -85,6 +90,9 @@ class Replay:
         return ""
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
+        """Does nothing: held batches have no position."""
+
+    def advance_to_epoch(self, epoch: int) -> None:
         """Does nothing: held batches have no position."""
 
     def rewind(self) -> None:

@@ -32,6 +32,7 @@ from streamd.core.text import format_count
 from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (
     ClosedError,
+    ConfigError,
     ConnectError,
     ForkedClientError,
     NoDatasetError,
@@ -307,6 +308,23 @@ class Stream:
             else:
                 self._move_to_token(token)
             self._note_place()
+
+    def advance_to_epoch(self, epoch: int) -> None:
+        """Moves to index 0 of a later epoch; does nothing at that epoch or behind it.
+
+        An epoch left early gets a receipt that says so. Raises ConfigError for an epoch that the subscription has not.
+        """
+        epochs = self._subscription.epochs
+        if epochs is not None and epoch >= epochs:
+            raise ConfigError(
+                f"stream {self.spec.name!r} has no epoch {epoch}: the subscription ends after {epochs}, counted from 0"
+            )
+        self._check_not_closed_or_forked()
+        with self._lock:
+            self._complete_last_call()
+            self._finish_epoch_if_handed_out()
+            if epoch > self.epoch:
+                self._rewind_to_epoch(epoch)
 
     def rewind(self) -> None:
         """Moves to index 0 of the subscription's first epoch. An epoch left early gets a receipt that says so."""

@@ -24,7 +24,7 @@ from support.forked_child import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream
-from streamd.errors import ConfigError, ForkedClientError, StreamdError
+from streamd.errors import ConfigError, ForkedClientError, StreamdError, TokenError
 from streamd.frameworks.torch import loader
 
 STEPS: Final = 5  # an epoch: 40 samples in batches of 8
@@ -345,3 +345,84 @@ def test_a_forked_child_cannot_begin_a_pass_and_its_parents_goes_on(client: Clie
             assert in_a_forked_child(use_it) == 0
         seen += batches
     assert [seen] == look_up(client, "train", [places(0)])
+
+
+# --- the loader's state
+
+
+@pytest.fixture
+def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch_fake.make())
+
+
+def numbers_of(steps: Iterable[tuple[Any, Any]]) -> Samples:
+    return [number for _, labels in steps for number in labels.tolist()]
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("taken", [0, 2, 4, 5, 7])
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_loaders_state_continues_a_training_in_any_world(client: Client, taken: int, world: int) -> None:
+    with client.subscribe("train") as stream:
+        before = loader(stream)
+        for steps in [STEPS] * (taken // STEPS) + [taken % STEPS]:
+            list(islice(before, steps))
+        state = before.state_dict()
+    got = list[Samples]()
+    for rank in range(world):
+        with client.subscribe("train", rank=rank, world=world, uneven="drop") as stream:
+            data = loader(stream)
+            list(islice(data, 1))  # a loader that was used is moved too
+            data.load_state_dict(state)
+            assert data.state_dict() == state
+            got.append(numbers_of(data))
+    epoch, index = divmod(taken, STEPS)
+    left = places(epoch, index)[: (STEPS - index) // world * world] or places(epoch + 1)[: STEPS // world * world]
+    wanted = look_up(client, "train", [left[rank::world] for rank in range(world)])
+    assert got == [[number for batch in each for number in batch] for each in wanted]
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_state_that_is_not_a_loaders_is_refused(client: Client) -> None:
+    with client.subscribe("train") as stream, client.subscribe("validation") as validation:
+        data = loader(stream)
+        with pytest.raises(ConfigError, match="not saved by streamd's loader: it has 'sampler', and no 'streamd'"):
+            data.load_state_dict({"sampler": 3})
+        with pytest.raises(TokenError, match="belongs to stream 'validation', not to 'train'"):
+            data.load_state_dict(loader(validation).state_dict())
+
+
+@pytest.mark.usefixtures("_torch")
+def test_set_epoch_moves_forward_only(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    seen = []
+    with client.subscribe("train", epochs=6) as stream:
+        data = loader(stream)
+        for epoch in (0, 1, 3):
+            data.set_epoch(epoch)
+            seen.append(numbers_of(data))
+        seen.append(numbers_of(islice(data, 2)))
+        assert capfd.readouterr().err == ""
+        for epoch in (4, 3, 2):  # the same epoch goes on; earlier ones are left alone
+            data.set_epoch(epoch)
+            seen.append(numbers_of(islice(data, 1)))
+        assert capfd.readouterr().err.count("set_epoch(3) changes nothing: stream 'train' is at epoch 4") == 1
+        data.set_epoch(5)
+        seen.append(numbers_of(data))
+        data.set_epoch(6)
+        with pytest.raises(ConfigError, match="has no epoch 6: the subscription ends after 6, counted from 0"):
+            iter(data)
+    parts = [places(0), places(1), places(3), places(4, 0, 2), *(places(4, n, n + 1) for n in (2, 3, 4)), places(5)]
+    wanted = look_up(client, "train", parts)
+    assert seen == [[number for batch in each for number in batch] for each in wanted]
+    told = [(each.epoch, each.complete, each.ok) for each in stream.receipts]
+    assert told == [(epoch, True, True) for epoch in (0, 1, 3, 4, 5)]
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_loader_that_evaluates_ignores_set_epoch(client: Client) -> None:
+    with client.subscribe("validation") as stream:
+        data = loader(stream)
+        for epoch in (0, 3):
+            data.set_epoch(epoch)
+            assert numbers_of(data) == list(range(8 * STEPS))
+        assert {each.epoch for each in stream.receipts} == {0}

@@ -139,6 +139,12 @@ class FakeStream:
         """The place after the last batch, as `seek` takes it."""
         return f"{self.epoch}:{self.index - 1}" if self.index else f"{self.epoch - 1}:{self.spec.batches - 1}"
 
+    def advance_to_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of a later epoch."""
+        self.end_epoch()
+        if epoch > self.epoch:
+            self._rewind_to(epoch)
+
     def rewind(self) -> None:
         """Goes to the beginning of the first epoch."""
         self._rewind_to(0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from streamd.client.arguments import parse_whole_number
+from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
 
@@ -17,7 +19,7 @@ Move = Callable[[Tensor], Tensor]
 KeptRows = npt.NDArray[np.bool_] | None  # None: every row
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Loader:
     """A stream in place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
 
@@ -33,12 +35,15 @@ class Loader:
     channels_first: bool
     weighted: bool = False
     anew: bool = False
+    _wanted_epoch: int | None = field(default=None, init=False, repr=False)  # as `set_epoch` said
+    _was_told_lower: bool = field(default=False, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.stream)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
+        self._follow_set_epoch()
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
@@ -52,6 +57,48 @@ class Loader:
         # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
         # batch, and its lease, until the next step is requested.
         return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs(anew=self.anew))
+
+    def state_dict(self) -> dict[str, str]:
+        """Returns the position after the last batch handed out, at any time between two batches.
+
+        Nothing is fetched ahead, so this is the position of the training, for checkpoints of torch.distributed, of
+        torchtitan and the like.
+        """
+        return {"streamd": self.stream.token}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Moves to the position that `state_dict` returned, in any world. The next pass continues there.
+
+        Raises ConfigError for a state of another loader; TokenError if it belongs to another stream or order, and for a
+        position within a batch in another world.
+        """
+        if "streamd" not in state:
+            raise ConfigError(
+                f"this state was not saved by streamd's loader: it has {', '.join(map(repr, state)) or 'nothing'}, and "
+                "no 'streamd'"
+            )
+        self.stream.seek(state["streamd"])
+        self._wanted_epoch = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Does nothing while the stream is at `epoch`, as it is by itself in a loop over epochs.
+
+        A later epoch begins with the next pass. An earlier one is not gone back to, and a line on stderr says so once.
+        A loader that evaluates ignores it.
+        """
+        self._wanted_epoch = parse_whole_number("epoch", epoch, 0)
+
+    def _follow_set_epoch(self) -> None:
+        wanted, self._wanted_epoch = self._wanted_epoch, None
+        if wanted is None or self.anew:
+            return
+        self.stream.advance_to_epoch(wanted)
+        if wanted < self.stream.epoch and not self._was_told_lower:
+            self._was_told_lower = True
+            print_stderr_line(
+                f"set_epoch({wanted}) changes nothing: stream {self.stream.spec.name!r} is at epoch "
+                f"{self.stream.epoch} and goes on there; stream.seek(TOKEN) goes back"
+            )
 
     def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
         """Returns (images, labels), or with weights as a third item; None if no row remains."""
