@@ -268,6 +268,9 @@ REFUSED_START_S: Final = 10.0  # a service that cannot start ends no sooner whil
 LOG_SPAN_EVENTS: Final = 50  # of one name, within the next line; after a fleet's start, nobody reads more of one kind
 LOG_SPAN_S: Final = 30.0
 LOG_LINE_VALUE_CHARS: Final = 200  # of a field's value in a line, which stays one line
+LOG_UNWRITTEN_BYTES: Final = MIB  # of lines that nothing reads: an hour of a busy daemon; later ones are counted
+LOG_CHUNK_BYTES: Final = 64 * KIB  # read at a time of what children say, as much as a pipe holds
+LOG_LAST_WORDS_S: Final = 1.0  # at the end of a process, for the next of its lines to be read
 LOG_TEXT_CHARS: Final = 1 << 16  # of a text, or of a field elsewhere: all that one frame of a client can contain
 
 # --- checkpoints

@@ -48,6 +48,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.spec",
         "core.spec_file",
         "core.status",
+        "core.stderr_guard",
         "core.steps",
         "core.text",
         "core.token",
@@ -63,7 +64,9 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
 )
 
 # Of core all is pure but these: a contract in pyproject.toml names each of the others.
-IMPURE_CORE: Final = frozenset({"core.counters", "core.import_function", "core.log", "core.spec_file"})
+IMPURE_CORE: Final = frozenset(
+    {"core.counters", "core.import_function", "core.log", "core.spec_file", "core.stderr_guard"}
+)
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
 ENTRY_POINTS: Final = re.compile(
@@ -199,9 +202,10 @@ def test_only_entry_points_configure_logging_or_exit() -> None:
     ] == []
 
 
-def test_only_slots_and_the_journal_make_memfds() -> None:
+def test_only_slots_the_journal_and_the_lock_of_a_process_make_memfds() -> None:
     assert {named(path) for path, call in calls_of(STREAMD) if call.name == "os.memfd_create"} <= {
         "streamd/core/log/outputs.py",
+        "streamd/ipc/local_daemon.py",
         "streamd/ipc/slots.py",
     }
 

@@ -118,19 +118,19 @@ def serve(
     # Otherwise NumPy's OpenBLAS would start one thread per core for matrix products, which neither the daemon nor a
     # worker computes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from streamd.core import log  # noqa: PLC0415 - as below
     from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
     from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
 
     level = logging.DEBUG if verbose else logging.INFO
+    log.configure_logging(level=level, as_json=log_json)
     manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
         copies = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
             choices = {"root": root and root.absolute(), "labels": tuple(label or ()), "encoding": encoding}
-            source = _choose_config_source(
-                path, config, parse_size_option(size), choices, level=level, as_json=log_json
-            )
-            _run_daemon(source, manager, handed, rescan=rescan, level=level, as_json=log_json)
+            source = _choose_config_source(path, config, parse_size_option(size), choices, level=level)
+            _run_daemon(source, manager, handed, rescan=rescan)
         except ConfigError as error:
             if not has_waiting_connection(copies):
                 raise
@@ -146,7 +146,6 @@ def _choose_config_source(
     choices: Mapping[str, Any],
     *,
     level: int,
-    as_json: bool,
 ) -> ConfigInput:
     """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
     if path is not None and config is not None:
@@ -162,7 +161,7 @@ def _choose_config_source(
 
             if not holds_streams(path):
                 made_of = StarterChoices(**choices)
-                return build_config_in_process(path, size, made_of, level=level, as_json=as_json)
+                return build_config_in_process(path, size, made_of, level=level)
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
     if size is not None:
@@ -177,18 +176,14 @@ def _choose_config_source(
     return path or config or DEFAULT_CONFIG
 
 
-def _run_daemon(
-    config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
-) -> None:
+def _run_daemon(config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool) -> None:
     """Runs the daemon until it ends. Raises ConfigError, also for a missing library."""
     try:
-        from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
         from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
     check_worker_libraries("streamd serve")
-    log.configure_logging(level=level, as_json=as_json)
 
     async def run_until_stopped() -> None:
         await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()

@@ -12,13 +12,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from streamd.client import Client
 from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
 from streamd.client.other_systems import check_local_system
 from streamd.core.host import make_temporary_folder
+from streamd.core.stderr_guard import StderrWriter
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
@@ -33,7 +33,6 @@ from streamd.ipc.local_daemon import (
 from streamd.limits import CONNECT_TIMEOUT_S
 
 _SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that other users cannot enter
-_STDERR: Final = 2
 _KEPT_LINES: Final = 5  # last lines of the daemon's stderr, which the error about its end repeats
 _READ_BYTES: Final = 4096  # bytes read at a time, and kept of each line
 
@@ -154,6 +153,7 @@ class _LocalDaemon:
         except BaseException:
             self._life.release()
             raise
+        self._stderr = StderrWriter()  # whoever reads this process's stderr must not keep `close` waiting
         self._answer = b""
         self._has_answered = threading.Event()  # it is ready, or has ended
         self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last one may still be incomplete
@@ -228,6 +228,7 @@ class _LocalDaemon:
             os.close(death)
             for pipe in pipes:
                 pipe.close()
+            self._stderr.close()
         shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
         self._report_daemon_exit(self._process.wait())
         self._has_answered.set()
@@ -247,9 +248,8 @@ class _LocalDaemon:
         self._last_lines[-1] = (self._last_lines[-1] + first)[-_READ_BYTES:]
         self._last_lines.extend(others)
         # Python has no stderr where the descriptor was closed at the start: it may be any file's number by now.
-        if sys.__stderr__ is not None:
-            with suppress(OSError):  # it was closed since, or has no reader
-                os.write(_STDERR, data)
+        if data and sys.__stderr__ is not None:
+            self._stderr.write(data)
         return bool(data)
 
     def _report_daemon_exit(self, status: int) -> None:

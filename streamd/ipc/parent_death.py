@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
@@ -38,9 +39,10 @@ def raise_oom_score() -> None:
 
 
 def main() -> None:
-    """Executes the command in the arguments, which the kernel kills when the process that started this one ends."""
-    die_with_parent(int(sys.argv[1]))
-    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - the arguments are a program's own
+    """Runs the module in the arguments, with those after it, in a process that ends with its parent, the first one."""
+    parent, sys.argv = int(sys.argv[1]), sys.argv[2:]
+    die_with_parent(parent)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Self
 
+from streamd.core.stderr_guard import child_stderr
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress
 from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
@@ -55,7 +56,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
-                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
+                stdin=asyncio.subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno(), page],
                 env={**os.environ, **WORKER_ENVIRONMENT},
                 process_group=0,  # out of reach of the terminal's Ctrl-C, also before it can ignore it
             )  # fmt: skip

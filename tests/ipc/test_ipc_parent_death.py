@@ -68,10 +68,11 @@ def test_helper_processes_die_with_their_parent(module: str) -> None:
     assert "die_with_parent(os.getppid())" in source.partition("def main()")[2]
 
 
-def test_a_command_that_is_executed_by_the_module_dies_with_the_named_process() -> None:
-    endless = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass"
-    command = [sys.executable, "-c", TIED_STARTER, sys.executable, "-c", endless]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+def test_a_module_that_is_run_by_this_one_gets_its_arguments_and_dies_with_the_named_process(tmp_path: Path) -> None:
+    program = "import os, sys\nassert sys.argv[1:] == ['a', 'b']\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    (tmp_path / "endless.py").write_text(program)
+    command = [sys.executable, "-c", TIED_STARTER, "endless", "a", "b"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as starter:
         assert starter.stdout is not None
         helper = int(starter.stdout.readline())
         assert runs(helper)

@@ -73,6 +73,9 @@ BOUNDS: Final[dict[str, tuple[str, str]]] = {
     "CHUNKS_KEPT_BYTES": ("decompressed chunks in a worker", "dropped: those used longest ago"),
     "READ_AHEAD_BYTES": ("files that a worker reads ahead", "waits: larger ones are read when their row comes"),
     "CACHE_UNPUBLISHED_BYTES": ("of a worker, for the cache, ahead of the disk", "left out until another epoch"),
+    "UNREAD_S": ("for a process that decodes to read of what waits for it", "ended: another takes its place"),
+    "GATE_UNREAD_S": ("for a gate to read of what waits for it", "ended: its user's trainers connect again"),
+    "LOG_UNWRITTEN_BYTES": ("of the log that nothing reads", "counted: `log.unwritten`, when something reads again"),
     "LOG_SPAN_EVENTS": ("events of one name in half a minute", "held back and counted: `log.held`"),
 }
 

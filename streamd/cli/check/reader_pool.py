@@ -16,6 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
+from streamd.core.stderr_guard import child_stderr
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
@@ -186,7 +187,7 @@ class _ReaderProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
+                stderr=child_stderr(), limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
                 process_group=0,  # the terminal's Ctrl-C does not reach it; the parent process ends it
             )  # fmt: skip
             return cls(process, ProgressPage(page), deadline_s)

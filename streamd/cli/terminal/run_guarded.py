@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from streamd.core.stderr_guard import guard_stderr
 from streamd.core.text import escape_unprintable
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.ipc.inherited_state import correct_inherited_state
@@ -26,6 +27,7 @@ _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # the extra wit
 def run_guarded(program: str, app: typer.Typer) -> None:
     """Runs a command; exits with 2 for a usage error, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     correct_inherited_state()
+    guard_stderr(replace=False)  # a process that reads samples would be judged while it waits for a terminal
     # Characters that the terminal's encoding lacks, as in file names, are escaped instead of raising.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -15,12 +15,15 @@ from typing import Any, Final
 
 from streamd.core.log.outputs import (
     JOURNAL_SOCKET,
-    JournalHandler,
     JsonFormatter,
     LineFormatter,
+    OutputHandler,
+    build_unwritten_record,
     is_connected_to_journal,
+    send_to_journal,
 )
 from streamd.core.log.rate_limit import RateLimitHandler
+from streamd.core.stderr_guard import guard_stderr
 
 NOTICE: Final = 25  # between info and warning: events that a user waits for, also logged by a daemon in the background
 logging.addLevelName(NOTICE, "NOTICE")
@@ -52,23 +55,43 @@ def current_level() -> int:
     return logging.getLogger("streamd").getEffectiveLevel()
 
 
-def is_json_output() -> bool:
-    """Whether events are logged as JSON, for a helper process that does the same."""
-    return any(isinstance(each, RateLimitHandler) and each.is_json for each in logging.getLogger("streamd").handlers)
+def output_arguments() -> list[str]:
+    """Returns "json" or "journal", or nothing for lines, for a helper process that logs in the same form."""
+    return [] if _Output.form is None else [_Output.form]
 
 
-def configure_logging(*, level: int = logging.INFO, as_json: bool = False) -> None:
+class _Output:
+    form: str | None = None
+
+
+def configure_logging(*, level: int = logging.INFO, as_json: bool = False, to_journal: bool = False) -> None:
     """Sends streamd's events of `level` and above to stderr, or to the journal if stderr is connected to it.
 
-    `as_json`: one JSON object a line on stderr, whatever it is connected to. Only entry points call this.
+    From then on nothing that this process or a child of it writes to stderr waits for a reader: see `stderr_guard`.
+    `as_json`: one JSON object a line on stderr, whatever it is connected to. `to_journal`: as if stderr were connected
+    to the journal, for a child of a process that logs there. Only entry points call this.
     """
     logger = logging.getLogger("streamd")
-    logger.handlers[:] = [RateLimitHandler(_build_handler(as_json=as_json), is_json=as_json)]
+    formatter = JsonFormatter() if as_json else LineFormatter()
+    has_journal = not as_json and (to_journal or is_connected_to_journal(os.environ))
+    _Output.form = "json" if as_json else "journal" if has_journal else None
+    writer = guard_stderr(replace=True)
+    if writer is not None:
+        writer.send_event = lambda event: send_to_journal(event, JOURNAL_SOCKET)
+        writer.build_notice = lambda count: f"{formatter.format(build_unwritten_record(count))}\n".encode()
+    output = OutputHandler(_write_now if writer is None else writer.write, formatter, has_journal=has_journal)
+    logger.handlers[:] = [RateLimitHandler(output)]
     logger.setLevel(level)
     logger.propagate = False
 
 
-def _build_handler(*, as_json: bool) -> logging.Handler:
-    stderr = logging.StreamHandler(sys.stderr)
-    stderr.setFormatter(JsonFormatter() if as_json else LineFormatter())
-    return JournalHandler(JOURNAL_SOCKET, stderr) if is_connected_to_journal(os.environ) and not as_json else stderr
+def _write_now(lines: bytes, event: bytes) -> None:
+    """Writes to a sys.stderr that somebody has replaced."""
+    if event:
+        try:
+            send_to_journal(event, JOURNAL_SOCKET)
+        except OSError:
+            pass
+        else:
+            return
+    sys.stderr.write(lines.decode())

@@ -46,6 +46,10 @@ EVENTS: Final[dict[str, str]] = {
     ),
     "gate.ready": "trainers on other hosts can connect",
     "log.held": "an event was repeated so often that this number of them was not logged",
+    "log.unwritten": (
+        "this number of lines of the log were not written, since nothing read the pipe or terminal behind stderr; the "
+        "daemon did not wait for it"
+    ),
     "manifest.listing": "samples are being listed",
     "manifest.made": "the samples of a stream were listed",
     "manifest.older": (

@@ -15,12 +15,13 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from streamd.core.log.events import compute_message_id
+from streamd.core.stderr_guard import format_unwritten_lines
 from streamd.core.text import escape_unprintable
 from streamd.limits import LOG_LINE_VALUE_CHARS, LOG_TEXT_CHARS
 
@@ -178,16 +179,31 @@ def _send_as_memfd(link: socket.socket, data: bytes, address: str) -> None:
         socket.send_fds(link, [b""], [descriptor])
 
 
-class JournalHandler(logging.Handler):
-    """Sends events to the journal at `address`, and those that it does not take to `fallback`."""
+def build_unwritten_record(count: int) -> logging.LogRecord:
+    """Returns the event about lines that nobody read."""
+    return logging.makeLogRecord(
+        {
+            "name": "streamd",
+            "levelno": logging.WARNING,
+            "levelname": "WARNING",
+            "msg": format_unwritten_lines(count),
+            "event": "log.unwritten",
+            "fields": {"count": count},
+        }
+    )
 
-    def __init__(self, address: str, fallback: logging.Handler) -> None:
+
+class OutputHandler(logging.Handler):
+    """Hands each event to `write(lines, event)`: its lines, and for the journal the event with its fields, else b""."""
+
+    def __init__(
+        self, write: Callable[[bytes, bytes], None], formatter: logging.Formatter, *, has_journal: bool = False
+    ) -> None:
         super().__init__()
-        self._address = address
-        self._fallback = fallback
+        self.setFormatter(formatter)
+        self._write = write
+        self.has_journal = has_journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            send_to_journal(encode_event(record), self._address)
-        except OSError:
-            self._fallback.handle(record)
+        lines = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        self._write(lines, encode_event(record) if self.has_journal else b"")

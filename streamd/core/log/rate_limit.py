@@ -83,12 +83,10 @@ class RateLimitHandler(logging.Handler):
         self,
         handler: logging.Handler,
         *,
-        is_json: bool = False,
         limiter: RateLimiter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self.is_json = is_json
         self._handler = handler
         self._limiter = limiter or RateLimiter()
         self._clock = clock

@@ -13,6 +13,7 @@ from typing import Self
 from streamd.config.schema import Config
 from streamd.core.cluster_settings import ClusterSettings, encode_settings
 from streamd.core.status import ClusterStatus
+from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, hire_local_workers
 from streamd.errors import MissingExtraError
@@ -33,7 +34,7 @@ class BridgeLink(WorkerLink[Task]):
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "streamd.ray", str(theirs.fileno()), encode_settings(settings),
-                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
                 env={**os.environ, **WORKER_ENVIRONMENT},
                 process_group=0,  # out of reach of the terminal's Ctrl-C, also before it can ignore it
             )  # fmt: skip

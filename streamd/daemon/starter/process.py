@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from streamd.core import log
+from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
 from streamd.dataset.layouts import Settings
@@ -29,18 +30,19 @@ class _StarterRequest(msgspec.Struct):
     size: ImageSize | None
     choices: StarterChoices
     level: int
-    as_json: bool
+    form: list[str]  # of the log: see `log.output_arguments`
     parent: int
 
 
-def build_config_in_process(
-    path: Path, size: ImageSize | None, choices: StarterChoices, *, level: int, as_json: bool
-) -> Settings:
+_request_decoder = msgspec.json.Decoder(_StarterRequest, dec_hook=lambda kind, value: kind(value))
+
+
+def build_config_in_process(path: Path, size: ImageSize | None, choices: StarterChoices, *, level: int) -> Settings:
     """Makes the configuration of the data at `path`, in a process that ends. Raises ConfigError.
 
-    The process logs its progress to standard error, at `level`, in JSON if `as_json`. Ctrl-C ends it, too.
+    The process logs its progress to standard error, at `level`, in the form of this one. Ctrl-C ends it, too.
     """
-    request = _StarterRequest(path, size, choices, level, as_json, os.getpid())
+    request = _StarterRequest(path, size, choices, level, log.output_arguments(), os.getpid())
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "streamd.daemon.starter.process"),
@@ -48,6 +50,7 @@ def build_config_in_process(
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=child_stderr(),
         check=False,
     )
     if done.returncode:
@@ -68,10 +71,12 @@ def _explain_process_exit(status: int) -> str:
 def main() -> None:
     """Writes the configuration to standard output; on failure what is wrong with the data, and exits with a status."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback; the command prints the message
-    request = msgspec.json.decode(sys.argv[1], type=_StarterRequest, dec_hook=lambda kind, value: kind(value))
+    request = _request_decoder.decode(sys.argv[1])
     parent_death.die_with_parent(request.parent)
     parent_death.raise_oom_score()
-    log.configure_logging(level=max(request.level, log.NOTICE), as_json=request.as_json)
+    log.configure_logging(
+        level=max(request.level, log.NOTICE), as_json="json" in request.form, to_journal="journal" in request.form
+    )
     try:
         settings = build_unwritten_config(request.path, request.size, LoggedProgress(), request.choices)
     except StreamdError as error:

@@ -21,6 +21,7 @@ import msgspec
 from streamd.core import log
 from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes
 from streamd.core.receipt import Lanes
+from streamd.core.stderr_guard import child_stderr
 from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.parent_death import die_with_parent, raise_oom_score
 from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
@@ -77,7 +78,8 @@ class DigestProcess:
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "streamd.daemon.streams.digest_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env={**os.environ, **WORKER_ENVIRONMENT},
+                stdin=subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
+                env={**os.environ, **WORKER_ENVIRONMENT},
                 process_group=0,  # out of reach of the terminal's Ctrl-C
             )  # fmt: skip
         except BaseException:

@@ -1,6 +1,6 @@
 """Lists the samples in a process that ends, since large tables take libraries and memory that a daemon does not need.
 
-    python -m streamd.daemon.streams.listing_process STATE LEVEL all|new [json]
+    python -m streamd.daemon.streams.listing_process STATE LEVEL all|new [json|journal]
 
 It reads the configuration from standard input.
 """
@@ -21,6 +21,7 @@ import msgspec
 from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.config.schema import Config
 from streamd.core import log
+from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
     find_unlisted_streams,
@@ -44,8 +45,8 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, list_agai
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
-        "all" if list_again else "new", *(["json"] if log.is_json_output() else []),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        "all" if list_again else "new", *log.output_arguments(),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=child_stderr(),
         process_group=0,  # the terminal's Ctrl-C does not reach it: this process ends it
     )  # fmt: skip
     try:
@@ -110,7 +111,7 @@ def main() -> None:
     die_with_parent(os.getppid())  # it holds locks, and may list for hours
     raise_oom_score()
     state, level = Path(sys.argv[1]), int(sys.argv[2])
-    log.configure_logging(level=level, as_json="json" in sys.argv[4:])
+    log.configure_logging(level=level, as_json="json" in sys.argv[4:], to_journal="journal" in sys.argv[4:])
     try:
         config = load_config(msgspec.json.decode(sys.stdin.buffer.read()))
         with add_error_locations(config):

@@ -83,9 +83,9 @@ def test_configuring_twice_logs_each_event_once(capsys: pytest.CaptureFixture[st
 
 def test_json_output_is_one_object_a_line_and_is_reported_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure_logging()
-    assert not log.is_json_output()
+    assert log.output_arguments() == []
     log.configure_logging(as_json=True)
-    assert log.is_json_output()
+    assert log.output_arguments() == ["json"]
     log.notice("a.b", "text", stream="train")
     event = json.loads(said(capsys))
     assert (event["level"], event["event"], event["fields"]) == ("notice", "a.b", {"stream": "train"})
@@ -102,6 +102,7 @@ def test_a_journal_on_stderr_receives_fields_unless_json_is_configured(
         journal.bind(address)
         journal.setblocking(False)
         log.configure_logging(as_json=as_json)
+        assert log.output_arguments() == ["json" if as_json else "journal"]
         log.info("a.b", "text", stream="train")
         assert bool(said(capsys)) is as_json
         if not as_json:

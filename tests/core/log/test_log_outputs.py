@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ import pytest
 
 from streamd.core.log.events import compute_message_id
 from streamd.core.log.outputs import (
-    JournalHandler,
     JsonFormatter,
     LineFormatter,
+    OutputHandler,
     encode_event,
-    event_name,
     format_sentence,
     is_connected_to_journal,
+    send_to_journal,
     to_json_scalar,
 )
+from streamd.core.stderr_guard import StderrWriter
 
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -108,17 +109,15 @@ def test_a_traceback_escapes_control_characters_in_the_error(formatter: logging.
 # --- the journal: the fields of its own protocol, and a line on stderr when it cannot be reached
 
 
-class Kept(logging.Handler):
-    """What is logged in another way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-        self.on_event: dict[str, Callable[[], None]] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-        self.on_event.get(event_name(record), bool)()
+def log_to(address: str, made: logging.LogRecord, tmp_path: Path) -> str:
+    """Logs a record where stderr is connected to the journal at an address; returns what is on stderr."""
+    stderr = os.open(tmp_path / "stderr", os.O_CREAT | os.O_WRONLY)
+    writer = StderrWriter(stderr)
+    writer.send_event = lambda event: send_to_journal(event, address)
+    OutputHandler(writer.write, LineFormatter(), has_journal=True).handle(made)
+    writer.close()
+    os.close(stderr)
+    return (tmp_path / "stderr").read_text()
 
 
 @pytest.fixture
@@ -143,9 +142,8 @@ def fields_in(data: bytes) -> list[tuple[str, str]]:
     return fields
 
 
-def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket) -> None:
-    otherwise = Kept()
-    JournalHandler(journal.getsockname(), otherwise).handle(record("no: %s", "so", stream="train", samples=63))
+def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket, tmp_path: Path) -> None:
+    otherwise = log_to(journal.getsockname(), record("no: %s", "so", stream="train", samples=63), tmp_path)
     assert fields_in(journal.recv(1 << 16)) == [
         ("MESSAGE", "wire.malformed: no: so stream=train samples=63"),
         ("PRIORITY", "4"),
@@ -155,7 +153,7 @@ def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket)
         ("STREAMD_STREAM", "train"),
         ("STREAMD_SAMPLES", "63"),
     ]
-    assert otherwise.records == []
+    assert otherwise == ""
 
 
 @pytest.mark.parametrize(("level", "priority"), [(50, "2"), (40, "3"), (30, "4"), (25, "5"), (20, "6"), (10, "7")])
@@ -182,13 +180,12 @@ def test_a_traceback_is_one_journal_field_of_several_lines() -> None:
     assert dict(fields_in(encode_event(made)))["PRIORITY"] == "4"
 
 
-def test_an_event_too_large_for_a_datagram_is_sent_in_a_sealed_file(journal: socket.socket) -> None:
-    otherwise, large = Kept(), [60_000 * each for each in "abcdefgh"]
-    JournalHandler(journal.getsockname(), otherwise).handle(
-        record("large", **{f"part_{each[0]}": each for each in large})
-    )
+def test_an_event_too_large_for_a_datagram_is_sent_in_a_sealed_file(journal: socket.socket, tmp_path: Path) -> None:
+    large = [60_000 * each for each in "abcdefgh"]
+    made = record("large", **{f"part_{each[0]}": each for each in large})
+    otherwise = log_to(journal.getsockname(), made, tmp_path)
     data, descriptors, _, _ = socket.recv_fds(journal, 1 << 16, 4)
-    assert (data, len(descriptors), otherwise.records) == (b"", 1, [])
+    assert (data, len(descriptors), otherwise) == (b"", 1, "")
     with os.fdopen(descriptors[0], "rb") as file:
         assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == ALL_SEALS
         found = dict(fields_in(os.pread(file.fileno(), 1 << 20, 0)))
@@ -196,9 +193,7 @@ def test_an_event_too_large_for_a_datagram_is_sent_in_a_sealed_file(journal: soc
 
 
 def test_a_missing_journal_still_logs_the_line(tmp_path: Path) -> None:
-    otherwise = Kept()
-    JournalHandler(str(tmp_path / "gone"), otherwise).handle(record("said"))
-    assert [each.getMessage() for each in otherwise.records] == ["said"]
+    assert log_to(str(tmp_path / "gone"), record("said"), tmp_path).endswith("W wire.malformed: said\n")
 
 
 def test_stderr_is_the_journal_only_if_journal_stream_names_that_file(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-
-from test_log_outputs import Kept
+from collections.abc import Callable
 
 from streamd.core.log.outputs import event_name, format_sentence
 from streamd.core.log.rate_limit import RateDecision, RateLimiter, RateLimitHandler, SuppressedEvents
@@ -16,6 +15,19 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+class Kept(logging.Handler):
+    """What is logged in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        self.on_event: dict[str, Callable[[], None]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        self.on_event.get(event_name(record), bool)()
 
 
 def make_record(event: str) -> logging.LogRecord:

@@ -21,14 +21,14 @@ from streamd.errors import ConfigError
 def test_the_process_makes_the_same_configuration_as_a_direct_call(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})
     for size in (None, (8, 9)):
-        made = build_config_in_process(tmp_path, size, StarterChoices(), level=log.NOTICE, as_json=False)
+        made = build_config_in_process(tmp_path, size, StarterChoices(), level=log.NOTICE)
         assert made == build_unwritten_config(tmp_path, size, LoggedProgress())
 
 
 @pytest.mark.long
 def test_an_error_in_the_data_becomes_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is empty; streamd makes a configuration only from"):
-        build_config_in_process(tmp_path, None, StarterChoices(), level=log.NOTICE, as_json=True)
+        build_config_in_process(tmp_path, None, StarterChoices(), level=log.NOTICE)
 
 
 def test_a_silent_process_is_explained_by_its_exit_status() -> None:
