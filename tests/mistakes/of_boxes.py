@@ -33,10 +33,10 @@ def cells(*given: str) -> Files:
     return {"boxes.csv": "".join(["path,boxes\n", *rows])}
 
 
-def coco(**annotation: Any) -> Files:
+def coco(picture: dict[str, Any] | None = None, **annotation: Any) -> Files:
     """instances.json with one annotation."""
     whole = {"id": 7, "image_id": 1, "category_id": 3, "bbox": [1, 2, 30, 40], **annotation}
-    images, categories = [{"id": 1, "file_name": "cat/0000.jpg"}], [{"id": 3, "name": "cat"}]
+    images, categories = [{"id": 1, "file_name": "cat/0000.jpg", **(picture or {})}], [{"id": 3, "name": "cat"}]
     return {"instances.json": json.dumps({"images": images, "categories": categories, "annotations": [whole]})}
 
 
@@ -221,5 +221,18 @@ OF_BOXES: Final[tuple[Mistake, ...]] = (
         command="streamd check --config config.yaml",
         status=1,
         files=cells("[[5,5,5,9]]", "[[0,0,900,9]]"),
+    ),
+    Mistake(
+        "gave a picture of a COCO file the size of another one",
+        printed=True,
+        says=(
+            "train: 1 unreadable file: cat/0000.jpg: boxes: its labels were drawn on 300x100 pixels, width x height, "
+            "but the picture has 50x40: the size in the data has other proportions; correct or remove it"
+        ),
+        do="Correct width and height in the file, or remove them if its boxes are in pixels of this picture.",
+        config=config(COCO),
+        command="streamd check --config config.yaml",
+        status=1,
+        files=coco({"width": 300, "height": 100}),
     ),
 )

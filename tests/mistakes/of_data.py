@@ -381,6 +381,16 @@ OF_DATA: Final = (
         files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),
     ),
     in_table(
+        "wrote the name of a file in another case, which some systems do not tell apart",
+        says=(
+            "3: source.root: 1 of 2 files named in all.csv is not in '…/data': all.csv, line 3, 'cat/0001.JPG'; there "
+            "is 'cat/0001.jpg', which differs from 'cat/0001.JPG' only in upper and lower case; write names as their "
+            "files have them, or add the missing file, or remove its row"
+        ),
+        do="Correct the names in the table, or rename the files.",
+        files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.JPG,0.5"),
+    ),
+    in_table(
         "had paths from another computer",
         says=(
             "3: source.root: all.csv, line 2 names '/home/ann/data/cat/0000.jpg', which is not in '…/data'; "
