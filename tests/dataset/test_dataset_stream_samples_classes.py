@@ -106,6 +106,15 @@ def test_a_category_and_tags_of_one_name_share_their_classes() -> None:
     assert shared["b"].specs["animal"].classes == ("ant", "cat", "dog")
 
 
+def test_a_name_in_one_stream_moves_no_number_of_another_and_they_have_classes_in_common(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shared = share_classes({"a": stream_of("0", "1", "2", "10"), "b": stream_of("0", "10", "unknown")})
+    assert shared["a"].labels["animal"].tolist() == [0, 1, 2, 3]
+    assert shared["b"].labels["animal"].tolist() == [0, 3, 4]
+    assert caplog.messages == []
+
+
 def test_streams_that_share_a_label_but_no_class_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     share_classes({"train": stream_of("cat", "dog"), "validation": stream_of("dog"), "digits": stream_of("0", "1")})
     (warning,) = caplog.messages

@@ -97,6 +97,9 @@ class CocoFile:
         self.drawn_sizes = np.array([picture.drawn_size for picture in contents.images], np.int64).reshape(-1, 2)
         self._rows = self._number_identifiers([picture.id for picture in contents.images], "pictures")
         categories = self._sort_categories(contents.categories)
+        for what, names in (("file_name", self.file_names), ("category", [each.name for each in categories])):
+            if (odd := next((name for name in names if "\0" in name), None)) is not None:
+                raise ConfigError(f"{key}: {self._name} has the {what} {odd!r} with a NUL in it; correct it")
         self.classes: tuple[int | str, ...] = tuple(category.name for category in categories)
         where, ids = f"{key}: {self._name}", [category.id for category in categories]
         warn_of_equal_classes(where, "categories", self.classes, ids)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.files import FilelistSource, lookup
-from streamd.dataset.labels.cells import THOUSANDS, Column, DecimalMark, SourceRows, Texts, find_empty_texts
+from streamd.dataset.labels.cells import THOUSANDS, Column, DecimalMark, SourceRows, Texts, find_empty_texts, trim_texts
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
@@ -143,7 +143,7 @@ def _split_lines(data: bytes) -> Texts:
     ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed
     # The column refers to the text itself and to the offsets of its lines: no Python string is made for a line.
     lines = pa.LargeStringArray.from_buffers(ends.size - 1, pa.py_buffer(ends.data), pa.py_buffer(data))
-    return pc.utf8_trim_whitespace(lines)
+    return trim_texts(lines)
 
 
 def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:

@@ -281,7 +281,7 @@ def _build_label_of_type(
             is_whole = kind == "int" and all(
                 isinstance(each, int) and abs(each) < labelling.INT64_END for each in numbers
             )
-            values = np.array(numbers, np.int64 if is_whole else np.float64)[codes]
+            values = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
             return labelling.build_number_label(name, "int" if kind == "int" else "float", values, format_location, key)
         case "string":
             return labelling.build_string_label(

@@ -124,7 +124,8 @@ def parse_list_texts(column: Column) -> Column | None:
             f"({column.rows.format_location(int(np.argmax(codes == levels.index(one))))})"
             f"{format_other_locations(rows, column.rows.format_location)}; write all cells in one way, such as cat|dog"
         )
-    return replace(column, cells=pa.array(lists, pa.large_list(pa.large_string())).take(pa.array(codes)))
+    cells: Cells = pa.array(lists, pa.large_list(pa.large_string()))
+    return replace(column, cells=cells.take(pa.array(codes)))
 
 
 def convert_to_texts(column: Column) -> Texts:
@@ -135,10 +136,7 @@ def convert_to_texts(column: Column) -> Texts:
             cells = cells.cast(cells.type.value_type)
         if pa.types.is_floating(cells.type):  # some tables write a missing value as NaN
             cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
-        trimmed = pc.utf8_trim_whitespace(_join_chunks(cells).cast(pa.large_string()))
-        # Files that were joined have byte order marks in front of some lines.
-        if pc.any(pc.match_substring(trimmed, BYTE_ORDER_MARK)).as_py():
-            trimmed = pc.utf8_trim_whitespace(pc.utf8_trim(trimmed, BYTE_ORDER_MARK))
+        trimmed = trim_texts(_join_chunks(cells).cast(pa.large_string()))
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
@@ -146,6 +144,14 @@ def convert_to_texts(column: Column) -> Texts:
             f"{_format_first_error_line(error)}; choose another column, or for a label another type"
         ) from error
     return texts
+
+
+def trim_texts(texts: Texts) -> Texts:
+    """Returns the texts without white space around them, and without the byte order marks of files that were joined."""
+    trimmed: Texts = pc.utf8_trim_whitespace(texts)
+    if pc.any(pc.match_substring(trimmed, BYTE_ORDER_MARK)).as_py():
+        trimmed = pc.utf8_trim_whitespace(pc.utf8_trim(trimmed, BYTE_ORDER_MARK))
+    return trimmed
 
 
 def convert_to_text_pieces(column: Column) -> list[Texts]:

@@ -37,7 +37,7 @@ from streamd.dataset.labels.cells import (
 )
 from streamd.dataset.labels.encode import EXACT_BELOW, INT64_END, NUMBER, is_number_text
 from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
-from streamd.dataset.labels.text_encoding import UTF8, build_text_error, choose_text_encoding
+from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK, UTF8, build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.sources import Scalar
@@ -179,7 +179,7 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
                 f"{key}: {format_path(path)} does not have the suffix of a table; streamd reads "
                 f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save the table as one of these"
             )
-    return TableFile(path, tuple(name.strip() for name in names), key, text, pictures)
+    return TableFile(path, tuple(name.strip().strip(BYTE_ORDER_MARK).strip() for name in names), key, text, pictures)
 
 
 def _find_picture_columns(path: Path) -> frozenset[str]:
@@ -200,7 +200,7 @@ def _is_bytes_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-def _has_bytes_field(kind: pa.DataType) -> bool:
+def _has_bytes_field(kind: Any) -> bool:
     return bool(pa.types.is_struct(kind)) and any(_is_bytes_type(field.type) for field in kind)
 
 

@@ -32,8 +32,16 @@ _HEAD_BYTES: Final = 4096
 _ZEROS_OF_UTF16: Final = 4  # one of so many bytes, at least, is zero where most letters are those of English
 _SHOWN_CHARS: Final = 60  # of a line in a message
 _LIKELY_LEGACY: Final = "cp1252"
-# Strings are matched whole, also one that never ends, so that no byte is looked at twice.
-_JSON_STRING_OR_ODD_NUMBER: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
+# One match runs up to the next of these outside a string, or to the end; no byte is looked at twice.
+_NEXT_ODD_NUMBER: Final = re.compile(
+    rb'(?:[^"NI-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|N(?!aN)|-(?!Infinity)|I(?!nfinity))*+(NaN|-?Infinity|\Z)',
+    re.DOTALL,
+)
+# Whole pairs of surrogates and other escapes are matched first, so that what is left is half of a pair.
+_HALF_OF_PAIR: Final = re.compile(
+    rb"((?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u[^dD]|\\u[dD][0-7])++)"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 
 Decoded = TypeVar("Decoded")
 
@@ -78,7 +86,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def decode_json(data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
-    """Decodes JSON that may have a byte order mark, and NaN and Infinity, which are read as null.
+    """Decodes JSON that may have a byte order mark, and NaN and Infinity, which are read as null; see `_mend_json`.
 
     Raises DecodeError, UnicodeDecodeError and RecursionError. JSON without these is decoded once, at full speed.
     """
@@ -87,22 +95,34 @@ def decode_json(data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        mended = _remove_marks_and_odd_numbers(data)
+        mended = _mend_json(data)
         if mended is None:
             raise
     return decoder.decode(mended)
 
 
-def _remove_marks_and_odd_numbers(data: bytes) -> bytes | None:
-    """Returns JSON in UTF-8 without a mark, and with null in place of NaN and Infinity; None if it had none of them."""
+def _mend_json(data: bytes) -> bytes | None:
+    """Returns JSON in UTF-8 without what Python writes into it and other programs refuse; None if it has none of that.
+
+    NaN and Infinity become null. Half of a pair of surrogates, from a file name that is no text, becomes a NUL: labels
+    and names with it are refused.
+    """
     encoding = _find_marked_encoding(data)
-    text = data if encoding is None else data.decode(encoding).encode()
+    if encoding is None:
+        text = data
+    elif encoding == UTF8:
+        text = data.removeprefix(codecs.BOM_UTF8)
+    else:
+        text = data.decode(encoding).encode()
+    if rb"\ud" in text or rb"\uD" in text:
+        text = _HALF_OF_PAIR.sub(lambda found: found[1] or rb"\u0000", text)
     parts, end = list[bytes](), 0
-    for match in _JSON_STRING_OR_ODD_NUMBER.finditer(text):
-        if text[match.start()] != ord('"'):
-            parts += [text[end : match.start()], b"null"]
+    for match in _NEXT_ODD_NUMBER.finditer(text):
+        if match[1]:
+            parts += [text[end : match.start(1)], b"null"]
             end = match.end()
-    return None if encoding is None and not parts else b"".join([*parts, text[end:]])
+    mended = b"".join([*parts, text[end:]])
+    return None if mended == data else mended
 
 
 def build_text_error(path: Path, encoding: str, key: str, error: Exception) -> ConfigError:

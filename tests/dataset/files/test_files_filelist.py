@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -106,6 +108,40 @@ def test_one_number_is_a_scalar_and_several_are_a_vector(tmp_path: Path) -> None
         found = scanned(written(tmp_path, text), pose=Label("float"))
         assert found.labels["pose"].tolist() == [[0.5, 1.0, 2.0], [3.0, 4.0, 5.0]]
         assert (found.specs["pose"].width, found.labels["pose"].dtype.name) == (3, "float32")
+
+
+@pytest.mark.parametrize(
+    ("text", "mark", "type_", "values"),
+    [
+        ("a.jpg 0,5\na.jpg -0,75\n", None, "float", [0.5, -0.75]),
+        ("a.jpg 1,5\na.jpg 2\n", None, "float", [1.5, 2.0]),
+        ("a.jpg 1,25\na.jpg 1,05\n", None, "float", [1.25, pytest.approx(1.05)]),
+        ("a.jpg 0,5 1,25\na.jpg 2 -0,5\n", None, "float", [[0.5, 1.25], [2.0, -0.5]]),
+        ("a.jpg 1,2\na.jpg 3,4\n", ",", "float", [pytest.approx(1.2), pytest.approx(3.4)]),
+        ("a.jpg 1,2\na.jpg 3,4\n", ".", "float", [[1.0, 2.0], [3.0, 4.0]]),
+        ("a.jpg 1,2\na.jpg 3,4\n", None, "int", [[1, 2], [3, 4]]),
+        ("a.jpg 1, 2\na.jpg 3,4\n", None, "float", [[1.0, 2.0], [3.0, 4.0]]),
+        ("a.jpg 0.5,2\na.jpg 3,4\n", None, "float", [[0.5, 2.0], [3.0, 4.0]]),
+        ("a.jpg 1,2,3\na.jpg 4,5,6\n", None, "float", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+    ],
+)
+def test_a_comma_is_a_decimal_mark_only_where_it_cannot_separate_whole_numbers(
+    tmp_path: Path, text: str, mark: Literal[".", ","] | None, type_: str, values: list[object]
+) -> None:
+    put(tmp_path, "a.jpg")
+    source = replace(written(tmp_path, text), decimal=mark)
+    assert scanned(source, angle=Label(type_)).labels["angle"].tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"), [("a.jpg 1,2\na.jpg 3,4\n", "float"), ("a.jpg 1,234\na.jpg 5,678\n", "int")]
+)
+def test_a_comma_that_could_be_either_is_asked_for(tmp_path: Path, text: str, type_: str) -> None:
+    put(tmp_path, "a.jpg")
+    says = (
+        r"list\.txt, line 1: .* comma may be a decimal comma or separate two numbers.*add decimal: ','.* decimal: '\.'"
+    )
+    assert_refused(written(tmp_path, text), says, angle=Label(type_))
 
 
 @pytest.mark.parametrize(

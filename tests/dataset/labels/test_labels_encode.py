@@ -37,6 +37,10 @@ def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[
         (["1.5", "1"], ("1", "1.5")),
         (["1.5", "1.0"], ("1", "1.5")),
         (["9" * 19, "1"], ("1", "9" * 19)),
+        (["1" + "0" * 19, "9" * 19], ("9" * 19, "1" + "0" * 19)),
+        (["0", "1", "(none)"], ("0", "1", "(none)")),
+        (["0.5", "10", "9"], ("9", "10", "0.5")),
+        (["2CV", "500", "Golf"], ("2CV", "500", "Golf")),
         (["é", "z", "Z"], ("Z", "z", "é")),
         (["\U0001f600", "\uffee"], ("\uffee", "\U0001f600")),
     ],
@@ -50,6 +54,16 @@ def test_numbers_from_zero_up_are_their_own_class_numbers(values: set[int]) -> N
     k = len(values)
     classes = order_classes(str(value) for value in range(k))
     assert all(classes.index(value) == value for value in range(k))
+
+
+@given(st.sets(st.integers(-300, 10**20), min_size=1), st.sets(st.sampled_from(["unknown", "-", "(none)", "A4", "~"])))
+def test_names_move_no_whole_number_and_other_streams_agree(numbers: set[int], names: set[str]) -> None:
+    texts = [*map(str, numbers), *names]
+    ordered = [str(each) for each in order_classes(texts)]
+    assert [int(each) for each in ordered if each not in names] == sorted(numbers)
+    assert order_classes(ordered[::-1]) == order_classes(texts)
+    counted = [str(number) for number in range(len(numbers) + 1)]
+    assert [str(each) for each in order_classes([*names, *counted])][: len(counted)] == counted
 
 
 def test_two_spellings_of_a_number_make_one_class() -> None:
