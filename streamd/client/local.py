@@ -48,17 +48,23 @@ def local(
     config: LocalConfig,
     *,
     size: ImageSize | None = None,
+    root: str | os.PathLike[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    encoding: str | None = None,
     timeout: float = CONNECT_TIMEOUT_S,
     patience: float | None = None,
 ) -> LocalClient:
     """Starts a private daemon and returns its client, once the daemon is ready to serve.
 
-    config: the path of a config.yaml, a mapping with the same content, or the path of data: a folder of images, a table
-        (.csv, .tsv, .parquet), a tar file, or a folder of tar files. Data are served with the configuration that
-        `streamd init` would write. `listen` and `monitor` of a configuration are ignored. Relative paths in a file are
-        relative to the file, those in a mapping to the current folder.
+    config: the path of a config.yaml, a mapping with the same content, or the path of data: a folder of images, with
+        masks of the same names or without, a table (.csv, .tsv, .parquet), tars, YOLO's data.yaml, or a COCO file. Data
+        are served with the configuration that `streamd init` would write. `listen` and `monitor` of a configuration are
+        ignored. Relative paths in a file are relative to the file, those in a mapping to the current folder.
     size: for data, the size of the images, N or (height, width). Default: the pictures' own size if all are equal,
         else 224.
+    root: for a table or a COCO file, the folder of the files that it names.
+    label: for a table, the column or columns that are labels. Default: all that look like labels.
+    encoding: for a table, the encoding of its text, such as "cp1252".
     timeout, patience: as in `streamd.connect`.
 
     The samples are listed each time, so the daemon sees the files as they are now. Closing the client ends the daemon;
@@ -71,7 +77,8 @@ def local(
     check_local_system()
     given, wanted = _parse_config(config), _parse_size(size, config)
     timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
-    errand = LocalDaemonRequest(given, _make_socket_folder(), wanted)
+    chosen = _parse_choices(config, root, label, encoding)
+    errand = LocalDaemonRequest(given, _make_socket_folder(), wanted, *chosen)
     try:
         helper = _LocalDaemon(errand)
     except BaseException:
@@ -118,6 +125,21 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
     if not len(given) == len(sides) == 2:  # noqa: PLR2004 - height and width
         raise ConfigError(f"size={size!r}: give a number of pixels, or (height, width), such as 128 or (66, 200)")
     return sides[0], sides[1]
+
+
+def _parse_choices(
+    config: LocalConfig, root: str | os.PathLike[str] | None, label: str | Sequence[str] | None, encoding: str | None
+) -> tuple[str | None, tuple[str, ...], str | None]:
+    """Returns the absolute root, the labels and the encoding. Raises ConfigError where they are given for a mapping."""
+    given = {"root": root, "label": label, "encoding": encoding}
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is not None and isinstance(config, Mapping):
+        raise ConfigError(
+            f"{name}={given[name]!r} is for a path of data, but a mapping is given; write it in the mapping"
+        )
+    labels = (label,) if isinstance(label, str) else tuple(label or ())
+    folder = None if root is None else os.path.abspath(os.path.expanduser(os.fsdecode(root)))  # noqa: PTH100, PTH111 - links stay as they are
+    return folder, labels, encoding
 
 
 def _make_socket_folder() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import sys
@@ -43,6 +44,7 @@ async def _serve(config_source: ConfigInput, request: LocalDaemonRequest, on_rea
 
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     """Returns the requested configuration, or one made from the data that the request names. Raises ConfigError."""
+    from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
     from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
     from streamd.daemon.starter.survey import names_configuration, names_data  # noqa: PLC0415 - as above
 
@@ -53,10 +55,16 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
         raise ConfigError(
             f"size is for a path of data, and {path} is a configuration; write image: {{size: [height, width]}} in it"
         )
-    if request.size is None and not names_data(path):
+    choices = StarterChoices(None if request.root is None else Path(request.root), request.labels, request.encoding)
+    is_chosen = choices != StarterChoices()
+    if is_chosen and names_configuration(path):
+        raise ConfigError(
+            f"root, label and encoding are for a path of data, and {path} is a configuration; write them in it"
+        )
+    if request.size is None and not is_chosen and not names_data(path):
         return path
     try:
-        return build_unwritten_config(path, request.size, LoggedProgress())
+        return build_unwritten_config(path, request.size, LoggedProgress(), choices)
     except ConfigError as error:
         raise ConfigError(_rephrase_for_python(str(error))) from error
 
@@ -66,16 +74,20 @@ def _rephrase_for_python(text: str) -> str:
     from streamd.daemon.starter.data_survey import PATH_KEY  # noqa: PLC0415 - as above
     from streamd.daemon.starter.survey import CONFIG_REMEDY  # noqa: PLC0415 - as above
 
-    return text.removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
+    named = text.removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
+    return re.sub(r"--(root|label|encoding)\b", r"\1=", named)
 
 
 def _check_config(request: LocalDaemonRequest) -> None:
     """Raises ConfigError for a mistake in the configuration. To load the daemon would take three times as long."""
     from streamd.config.load import load_config  # noqa: PLC0415 - as above
-    from streamd.dataset.layouts import CONFIG_SUFFIXES  # noqa: PLC0415 - as above
 
-    if isinstance(request.config, dict) or Path(request.config).suffix.lower() in CONFIG_SUFFIXES:
-        load_config(request.config)
+    if not isinstance(request.config, dict):
+        from streamd.daemon.starter.survey import names_configuration  # noqa: PLC0415 - as above
+
+        if not names_configuration(Path(request.config)):
+            return
+    load_config(request.config)
 
 
 def _run_daemon(request: LocalDaemonRequest) -> int:

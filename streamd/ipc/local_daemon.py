@@ -19,12 +19,16 @@ class LocalDaemonRequest(msgspec.Struct):
     """What the daemon is to serve, and a folder of its own.
 
     `config` is a configuration, as a path or as a mapping, or the path of data from which one is made. `size` applies
-    only to data: (height, width) of their images in pixels.
+    only to data: (height, width) of their images in pixels. So do `root`, `labels` and `encoding`, which decide how
+    they are read.
     """
 
     config: str | dict[str, object]
     folder: str
     size: tuple[int, int] | None = None
+    root: str | None = None
+    labels: tuple[str, ...] = ()
+    encoding: str | None = None
 
     @property
     def endpoint(self) -> str:

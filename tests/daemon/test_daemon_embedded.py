@@ -90,6 +90,26 @@ def test_data_paths_take_a_size_and_configurations_are_kept(tmp_path: Path) -> N
     assert choose_config_source(LocalDaemonRequest({"streams": {}}, "")) == {"streams": {}}
 
 
+def test_root_label_and_encoding_decide_how_data_are_read_and_are_no_keys_of_a_configuration(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 6})
+    (tmp_path / "all.csv").write_bytes(
+        "file,größe,art\n".encode("cp1252") + b"".join(b"%04d.jpg,%d,x%d\n" % (n, n, n % 2) for n in range(6))
+    )
+    chosen = {"root": str(folder / "cat"), "labels": ("größe",), "encoding": "cp1252"}
+    made = choose_config_source(LocalDaemonRequest(str(tmp_path / "all.csv"), "", (8, 9), **chosen))
+    assert isinstance(made, dict)
+    assert made["streams"]["train"]["labels"] == {"größe": "int"}
+    source = made["streams"]["train"]["source"]
+    assert (source["root"], source["encoding"]) == (str(folder / "cat"), "cp1252")
+    (tmp_path / "config.yaml").write_text("streams: {}\n")
+    with pytest.raises(
+        ConfigError, match=r"^root, label and encoding are for a path of data, and .* is a configuration"
+    ):
+        choose_config_source(LocalDaemonRequest(str(tmp_path / "config.yaml"), "", None, "here"))
+    with pytest.raises(ConfigError, match=r"^label=: .*all.csv' has no column 'x'; its columns are: file, größe, art"):
+        choose_config_source(LocalDaemonRequest(str(tmp_path / "all.csv"), "", None, None, ("x",), "cp1252"))
+
+
 @pytest.mark.parametrize(
     ("path", "size", "says"),
     [

@@ -15,6 +15,7 @@ from streamd.dataset.labels.cells import Texts, find_empty_texts
 from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
+_ROW_NUMBERS: Final = "numbers the rows"
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
 _CODE: Final = r"^0[0-9]+$"  # 007 is a name and not the number 7
 # Whole numbers in a column with such a name are classes; in any other column they are quantities.
@@ -37,8 +38,11 @@ class LabelGuess:
     note: str = ""
 
 
-def guess_label_type(name: str, texts: Texts) -> LabelGuess:
-    """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value."""
+def guess_label_type(name: str, texts: Texts, *, is_chosen: bool = False) -> LabelGuess:
+    """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value.
+
+    `is_chosen`: somebody has named it as a label, so numbers in the order of the rows are one, too.
+    """
     rows = len(texts)
     if _INDEX_NAME.fullmatch(name):
         return LabelGuess(None, "the index of a data frame, which numbers its rows")
@@ -58,7 +62,8 @@ def guess_label_type(name: str, texts: Texts) -> LabelGuess:
         return _guess_type_of_words(texts, levels, numbers)
     if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
         return LabelGuess("float")
-    return _guess_type_of_whole_numbers(name, texts, levels)
+    guess = _guess_type_of_whole_numbers(name, texts, levels)
+    return LabelGuess("int") if guess.left_out == _ROW_NUMBERS and is_chosen else guess
 
 
 def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
@@ -83,7 +88,7 @@ def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelG
     if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
         return LabelGuess("category")
     if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):
-        return LabelGuess(None, "numbers the rows")
+        return LabelGuess(None, _ROW_NUMBERS)
     return LabelGuess("int")
 
 

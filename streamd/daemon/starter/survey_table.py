@@ -108,15 +108,15 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
         elif reason := _find_reason_of_name(name, has_parts=parts is not None):
             left_out[name] = reason
     guesses = {
-        name: _guess_column(name, column, texts)
+        name: _guess_column(name, column, texts, is_chosen=name in chosen.labels)
         for name, column in by_name.items()
         if name != image.name and name not in left_out
     }
     left_out |= {name: guess.left_out for name, guess in guesses.items() if guess.type is None}
     labels = {name: guess.type for name, guess in guesses.items() if guess.type is not None}
     for name in chosen.labels:
-        if name in left_out:
-            raise ConfigError(f"--label: column {name!r} of {format_path(path)} can be no label: {left_out[name]}")
+        if why := "names the pictures" if name == image.name else left_out.get(name):
+            raise ConfigError(f"--label: column {name!r} of {format_path(path)} can be no label: {why}")
     source: Settings = {"path": str(path), "image": image.name}
     if image.root != path.parent:
         source["root"] = str(image.root)
@@ -139,9 +139,7 @@ def _find_reason_of_name(name: str, *, has_parts: bool) -> str:
     """Returns why a column is no label by its name alone; empty if it may be one."""
     small = name.casefold().replace(" ", "_")
     if small in _FOLD_COLUMNS | _HELD_OUT_COLUMNS:
-        how = (
-            "" if has_parts else f", and would take part in both: source: {{where: {{{name}: VALUE}}}} takes some rows"
-        )
+        how = "" if has_parts else f"; source: {{where: {{{name}: VALUE}}}} takes the rows of one"
         return f"says which part of the data a row belongs to{how}"
     if not _PEOPLE.isdisjoint(split_words(name)):
         how = "" if has_parts else f": split: {{validation: 0.2, by: {name}}} keeps the rows of each in one part"
@@ -211,10 +209,11 @@ def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, 
             continue
 
 
-def _guess_column(name: str, column: Column, texts: Mapping[str, Texts]) -> LabelGuess:
+def _guess_column(name: str, column: Column, texts: Mapping[str, Texts], *, is_chosen: bool) -> LabelGuess:
     if name in texts:
         may_have_commas = column.decimal_mark in {",", "either"}
-        return guess_label_type(name, cells.replace_decimal_commas(texts[name]) if may_have_commas else texts[name])
+        plain = cells.replace_decimal_commas(texts[name]) if may_have_commas else texts[name]
+        return guess_label_type(name, plain, is_chosen=is_chosen)
     if not cells.has_lists(column):
         return LabelGuess(None, f"holds {column.cells.type}")
     kind = column.cells.type.value_type

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamd.daemon.starter.data_survey import DataSurvey
+from streamd.daemon.starter.data_survey import DataSurvey, StarterChoices
 from streamd.daemon.starter.survey_table import find_parts, survey_table
 from streamd.errors import ConfigError
 
@@ -148,3 +148,84 @@ def test_decimal_commas_are_numbers_where_semicolons_separate_the_cells(tmp_path
     path = write_table(tmp_path, {"file": FILES, "angle": [number / 8 for number in range(8)]})
     path.write_text(path.read_text().replace(",0.", ";0,").replace(",", ";", 1))
     assert survey_table(path).labels == {"angle": "float"}
+
+
+PEOPLE = ["a", "a", "b", "b", "c", "c", "d", "d"]
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "reason"),
+    [
+        ("fold", [0, 1] * 4, "says which part of the data a row belongs to; source: {where: {fold: VALUE}} takes"),
+        (
+            "split",
+            ["train", "val", "holdout", "val"] * 2,
+            "says which part of the data a row belongs to; source: {where",
+        ),
+        (
+            "patient",
+            PEOPLE,
+            "says whom a row is of: split: {validation: 0.2, by: patient} keeps the rows of each in one",
+        ),
+        ("PatientID", [7, 7, 8, 8, 9, 9, 5, 5], "says whom a row is of: split: {validation: 0.2, by: PatientID} keeps"),
+        ("subject_id", PEOPLE, "--label subject_id makes it a label"),
+        ("remark", [f"remark {n}" for n in range(8)], "8 different texts in 8 rows"),
+        ("set", ["a", "b"] * 4, ""),
+        ("personality", ["a", "b"] * 4, ""),
+        ("fold type", ["a", "b"] * 4, ""),
+    ],
+)
+def test_a_column_that_says_whose_or_which_rows_they_are_is_no_label(
+    column: str, cells: Sequence[object], reason: str, tmp_path: Path
+) -> None:
+    found = survey(tmp_path, {"file": FILES, column: cells, "kind": ["x", "y"] * 4})
+    assert found.labels == ({"kind": "category"} if reason else {column: "category", "kind": "category"})
+    assert reason in found.left_out.get(column, "")
+    assert (column in found.left_out) == bool(reason)
+
+
+def test_a_split_by_people_is_not_suggested_where_a_column_splits(tmp_path: Path) -> None:
+    found = survey(
+        tmp_path, {"file": FILES, "patient": PEOPLE, "split": ["train"] * 6 + ["val"] * 2, "angle": [0.5, 1] * 4}
+    )
+    assert found.left_out["patient"] == "says whom a row is of; --label patient makes it a label"
+
+
+def test_codes_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    found = survey(tmp_path, {"file": FILES, "code": ["007", "012"] * 4, "number": [f"0{n}" for n in range(8)]})
+    assert found.labels == {"code": "category"}
+    assert found.left_out == {"number": "8 different texts in 8 rows"}
+    assert "column code has leading zeros, so its numbers are taken as texts" in found.notes
+
+
+@pytest.mark.parametrize(
+    "columns", ["xmin,ymin,xmax,ymax", "x_min,y_min,x_max,y_max", "bbox_x,bbox_y,bbox_w,bbox_h", "x1,y1,x2,y2"]
+)
+def test_a_table_with_one_row_a_box_is_refused(columns: str, tmp_path: Path) -> None:
+    boxes = {name: [1, 2, 3, 4] * 4 for name in columns.split(",")}
+    says = f"all.csv' has several rows for one picture, each with a box in {', '.join(boxes)}: 16 rows for 8 pictures; "
+    with pytest.raises(ConfigError, match=says):
+        survey(tmp_path, {"file": FILES * 2, **boxes})
+    assert survey(tmp_path, {"file": FILES, **{name: cells[:8] for name, cells in boxes.items()}}).labels
+
+
+def test_several_rows_of_one_picture_are_said_and_whether_their_labels_differ(tmp_path: Path) -> None:
+    same = survey(tmp_path, {"file": FILES * 2, "kind": ["x", "y"] * 8, "angle": [0.5, 1] * 8})
+    assert same.notes == ("8 rows name a picture that is already in the list: each row is a sample of its own",)
+    other = survey(tmp_path, {"file": FILES * 2, "kind": ["x", "y"] * 4 + ["y", "x"] * 4, "angle": [0.5, 1] * 8})
+    assert other.notes[0].startswith(
+        "8 rows name a picture that an earlier row names, with different values of kind: each row is a sample"
+    )
+
+
+def test_labels_root_and_encoding_are_taken_as_given(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "a", {"file": FILES, "patient": PEOPLE, "kind": ["x", "y"] * 4}, images="far/away")
+    chosen = StarterChoices(tmp_path / "a" / "far" / "away", ("patient",), "cp1252")
+    found = survey_table(path, chosen)
+    assert (found.labels, found.left_out) == ({"patient": "category"}, {"kind": "is not named by --label"})
+    source = {"path": str(path), "image": "file", "root": str(chosen.root), "encoding": "cp1252"}
+    assert found.sources["train"] == {**source, "part": "train"}
+    with pytest.raises(ConfigError, match=r"--label: .*all.csv' has no column 'Kind'; .*; did you mean 'kind'?"):
+        survey_table(path, StarterChoices(labels=("Kind",)))
+    with pytest.raises(ConfigError, match=r"--label: column 'file' of .* can be no label: names the pictures"):
+        survey_table(path, StarterChoices(labels=("file",)))
