@@ -61,7 +61,7 @@ def _tidy_blanks(name: str) -> str:
 
 def _drop_invisible(name: str) -> str:
     """Returns a name without characters that do not show, such as zero-width spaces and marks of direction."""
-    return "".join(each for each in name if unicodedata.category(each) not in {"Cf", "Cc"})
+    return "".join(each for each in name if each.isspace() or unicodedata.category(each) not in {"Cf", "Cc"})
 
 
 def _drop_quotes(name: str) -> str:
