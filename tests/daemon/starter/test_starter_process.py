@@ -37,7 +37,7 @@ def test_a_silent_process_is_explained_by_its_exit_status() -> None:
 
 
 def request(path: Path, size: tuple[int, int] | None) -> str:
-    return json.dumps({"path": str(path), "size": size, "choices": {}, "level": 20, "as_json": False, "parent": 1})
+    return json.dumps({"path": str(path), "size": size, "choices": {}, "level": 20, "form": [], "parent": 1})
 
 
 def test_the_process_writes_the_configuration_or_the_error(
