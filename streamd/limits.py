@@ -214,6 +214,14 @@ MAX_RECEIPT_FILE_BYTES: Final = 1 << 28  # that it reads: receipts of 100,000 ep
 MAX_LISTS_JSON_BYTES: Final = 1 << 30  # of an exported list's verdicts: ten million of them
 MAX_SEGMENTS: Final = 512  # segments of an epoch's history, one for each change of rank or world: half a frame
 
+# --- bad samples
+
+TOLERATED_BAD: Final = 10  # up to this many bad pictures never stop a stream, however small it is
+# Unless max_fraction is written: one bad download in a small set is more than 1 %. The largest number is 1 % of 50,000
+# pictures, and sets of such sizes have less than that. docs/operations.md has the figures.
+SMALL_SET_BAD_FRACTION: Final = 0.05
+SMALL_SET_MOST_BAD: Final = 500
+
 # --- trainers on other hosts
 REMOTE_CREDIT: Final = 64  # by default: twice what is under way at 1 Gbit/s and 100 ms, in batches of 400 KB
 PIECE_BYTES: Final = 256 * KIB  # of pixels in one message: at 10 Mbit/s one arrives every 0.2 s, and shows life

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import BadPolicy
+from streamd.limits import SMALL_SET_BAD_FRACTION, SMALL_SET_MOST_BAD, TOLERATED_BAD
 
 RowStatus = npt.NDArray[np.uint8]
 
@@ -50,6 +51,15 @@ def build_all_good_row_status(rows: int) -> RowStatus:
     marks = np.zeros(rows, dtype=np.uint8)
     marks.setflags(write=False)
     return marks
+
+
+def compute_most_bad(count: int, max_fraction: float, *, is_default: bool) -> int:
+    """Returns how many of `count` pictures may be bad before their stream stops.
+
+    `is_default`: the configuration names no fraction, so a small set may have more, see SMALL_SET_BAD_FRACTION.
+    """
+    by_default = min(SMALL_SET_BAD_FRACTION * count, SMALL_SET_MOST_BAD) if is_default else 0
+    return max(TOLERATED_BAD, int(max(max_fraction * count, by_default)))
 
 
 def replace_bad_sample_ids(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:

@@ -176,7 +176,9 @@ class Reloader:
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
         """Applies another limit of bad samples, cache or `expect` to a stream whose sessions continue."""
-        wanted = {name: getattr(written, name) for name in ("max_bad_fraction", "cache", "expected")}
+        wanted = {
+            name: getattr(written, name) for name in ("max_bad_fraction", "has_default_fraction", "cache", "expected")
+        }
         if any(getattr(running, name) != value for name, value in wanted.items()):
             renewed = replace(running, **wanted)
             await check_data_present(renewed)

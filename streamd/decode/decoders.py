@@ -18,7 +18,7 @@ from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
 from streamd.decode.jpeg import list_possible_geometries, read_jpeg_geometry
 from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
-from streamd.decode.resize import BadImageError, Row
+from streamd.decode.resize import BadFrameError, BadImageError, Row
 from streamd.decode.sniff import detect_format
 
 __all__ = [
@@ -93,16 +93,6 @@ def decode_into_rows(
     if name == "JPEG":
         return jpeg.decode_jpeg_into_rows(data, rows, image, draws)
     return pillow.decode_into_rows_with_pillow(data, rows, image, name, draws)
-
-
-class BadFrameError(BadImageError):
-    """One frame of a clip is at fault: `frame` of `image`, counted from 0, for `reason`."""
-
-    def __init__(self, image: str, frame: int, reason: str) -> None:
-        super().__init__(f"{image}, frame {frame + 1}: {reason}")
-        self.image = image
-        self.frame = frame
-        self.reason = reason
 
 
 class _DecodedFrame(NamedTuple):

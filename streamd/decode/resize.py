@@ -33,6 +33,16 @@ class BadImageError(Exception):
     """The bytes of an image are at fault; the text is the reason."""
 
 
+class BadFrameError(BadImageError):
+    """One frame of a clip is at fault: `frame` of `image`, counted from 0, for `reason`."""
+
+    def __init__(self, image: str, frame: int, reason: str) -> None:
+        super().__init__(f"{image}, frame {frame + 1}: {reason}")
+        self.image = image
+        self.frame = frame
+        self.reason = reason
+
+
 def check_image_size(height: int, width: int) -> None:
     if height * width > MAX_PIXELS:
         raise BadImageError(f"{width}x{height} pixels are more than {MAX_PIXELS:,}: make it smaller")

@@ -18,7 +18,7 @@ from streamd.decode.class_numbers import place_class_numbers
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry
 from streamd.decode.pil_image import build_pil_image
 from streamd.decode.raw.planes import resize_numbers
-from streamd.decode.resize import resize_picture
+from streamd.decode.resize import BadFrameError, BadImageError, resize_picture
 
 Numbers = npt.NDArray[Any]  # (height, width, channels), as a store gives them
 
@@ -42,18 +42,24 @@ def place_stored_image(numbers: Numbers, row: Numbers, image: ImageSpec, draw: D
 
 
 def place_stored_pictures(
-    numbers: Numbers, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
+    name: str, numbers: Numbers, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
 ) -> list[Geometry]:
-    """Writes all views or frames of an image into the row of the same number; see `place_stored_image`.
+    """Writes all views or frames of the image `name` into the row of the same number; see `place_stored_image`.
 
-    `numbers` has a picture for each frame, or one that all views show; its first axis has length 1 then.
+    `numbers` has a picture for each frame, or one that all views show; its first axis has length 1 then. Raises
+    BadFrameError if a frame is at fault.
     """
     pictures = [*numbers] * (1 if image.frames else len(rows))
     landed: list[Geometry] = []
     for picture, row, draw in zip(pictures, rows, draws, strict=True):
         # All frames show the part that the first one does, which a random crop has drawn.
         shown = landed[0] if image.frames and landed and not isinstance(draw, Geometry) else draw
-        landed.append(place_stored_image(picture, row, image, shown))
+        try:
+            landed.append(place_stored_image(picture, row, image, shown))
+        except BadImageError as error:
+            if not image.frames:
+                raise
+            raise BadFrameError(name, len(landed), str(error)) from error
     return landed
 
 

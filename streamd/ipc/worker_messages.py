@@ -338,6 +338,11 @@ def _decode_done(data: bytes) -> TaskDone:
 
 
 def format_error_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
-    """Returns an error's message for a record: one line, at most `max_chars`, encodable whatever a file's name is."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    """Returns an error's message for a record, as `format_reason` does, or its type if it has none."""
+    return format_reason(str(error), max_chars) or type(error).__name__
+
+
+def format_reason(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
+    """Returns a text for a record: one line, at most `max_chars`, encodable whatever a file's name is."""
+    text = " ".join(text.split())
     return text.encode(errors="backslashreplace").decode()[:max_chars]

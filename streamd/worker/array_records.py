@@ -18,7 +18,7 @@ from streamd.dataset.open_store import open_row_store
 from streamd.dataset.paths.root_proof import open_root_folder
 from streamd.decode.decoders import list_picture_draws
 from streamd.decode.geometry import Draw, Geometry, Size
-from streamd.decode.resize import BadImageError
+from streamd.decode.resize import BadFrameError, BadImageError
 from streamd.decode.stored import (
     compute_array_pixel_id,
     find_fixed_geometries,
@@ -90,6 +90,7 @@ class ArrayRecords(RecordStore):
     def __init__(self, manifest: Manifest, images: Images, root: int) -> None:
         """Opens all arrays. Raises as `open_store` does, and DataAwayError if the root of an image is gone."""
         self._images = images
+        self._manifest = manifest
         self._listed = {name: image for name, image in manifest.image_arrays.items() if name in images}
         self._roots: dict[str, int] = {}  # of images that lie elsewhere; the numbers stay when roots are opened again
         self.stores: dict[str, SampleStore] = {}
@@ -190,7 +191,10 @@ class ArrayRecords(RecordStore):
             shown: Sequence[Draw | None] = followed or list_picture_draws(image, fixed or draws[name][row])
             pictures = [*rows[name][row]] if image.pictures else [rows[name][row]]
             try:
-                landed[name] = place_stored_pictures(numbers[place], pictures, image, shown)
+                landed[name] = place_stored_pictures(name, numbers[place], pictures, image, shown)
+            except BadFrameError as error:
+                self._faults[sample_id] = self._name_row(name, self._frames[name][sample_id][error.frame], error.reason)
+                return None
             except BadImageError as error:
                 self._faults[sample_id] = self._name_image(name, sample_id, str(error))
                 return None
@@ -200,12 +204,18 @@ class ArrayRecords(RecordStore):
         """See `RecordStore`. The reason names the image, where a sample has several."""
         if sample_id in self._faults:
             return self._faults[sample_id]
-        found = (
-            (name, store.find_permanent_fault(row))
-            for name, store in self.stores.items()
-            for row in (self._frames[name][sample_id].tolist() if name in self._frames else [sample_id])
-        )
-        return next((self._name_image(name, sample_id, fault) for name, fault in found if fault), _NO_FAULT)
+        for name, store in self.stores.items():
+            if name in self._frames:
+                for row in self._frames[name][sample_id].tolist():
+                    if fault := store.find_permanent_fault(row):
+                        return self._name_row(name, row, fault)
+            elif fault := store.find_permanent_fault(sample_id):
+                return self._name_image(name, sample_id, fault)
+        return _NO_FAULT
+
+    def _name_row(self, name: str, row: int, fault: str) -> str:
+        """Names the row of a frame: many clips may show it, and all of them are bad for its one fault."""
+        return f"{name} {self._manifest.format_row(name, int(row))}: {fault}"
 
     def _name_image(self, name: str, sample_id: int, fault: str) -> str:
         if len(self._images) == 1:

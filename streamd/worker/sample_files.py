@@ -131,7 +131,7 @@ class SampleFiles:
 
     def _describe_image(self, name: str, file: int | None) -> str:
         """Returns the name of an image and of its file, for a verdict; the own file is named elsewhere."""
-        return name if file is None else f"{name} {self.images[name].file_name(file).decode(errors='backslashreplace')}"
+        return name if file is None else self.images[name].describe_file(file)
 
     def reopen_roots(self) -> None:
         """Opens the paths of the roots again, as a mount may have changed them. Raises DataAwayError."""

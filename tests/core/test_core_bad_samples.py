@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, replace_bad_sample_ids
+from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, compute_most_bad, replace_bad_sample_ids
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BadPolicy
 
@@ -97,3 +97,17 @@ def test_the_planned_ids_are_not_written(policy: BadPolicy) -> None:
 def test_bad_samples_may_be_given_as_a_mapping_with_reasons() -> None:
     ids, marks = replace_bad_sample_ids(np.array([7, 3], dtype=np.int64), {3: "truncated"}, "substitute")
     assert (ids.tolist(), marks.tolist()) == ([7, 7], [G, S])
+
+
+@pytest.mark.parametrize(
+    ("count", "written", "most"),
+    [
+        (20, None, 10), (200, None, 10), (399, None, 19), (5_000, None, 250), (10_000, None, 500), (50_000, None, 500),
+        (80_000, None, 800), (1_281_167, None, 12_811), (399, 0.01, 10), (399, 0.1, 39), (10_000, 0.01, 100),
+        (10_000, 0.0001, 10), (399, 1.0, 399),
+    ],
+)  # fmt: skip
+def test_a_small_set_may_have_more_bad_pictures_unless_the_fraction_is_written(
+    count: int, written: float | None, most: int
+) -> None:
+    assert compute_most_bad(count, 0.01 if written is None else written, is_default=written is None) == most

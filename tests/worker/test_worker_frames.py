@@ -245,3 +245,19 @@ def test_clips_of_arrays_are_cropped_with_their_masks_as_those_of_files(folder: 
     with reading(of_files | split, tmp_path / "f2") as files, reading(of_rows | split, tmp_path / "r2") as rows:
         expected, found = (arrays(Filled(each, [0, 1])) for each in (files, rows))
         assert np.array_equal(found["clip"][:2], expected["clip"][:2])
+
+
+def test_a_bad_row_of_an_array_is_named_alike_by_all_clips_that_show_it(folder: Path, tmp_path: Path) -> None:
+    config = npy_config(folder)
+    masks = np.load(folder / "masks.npy").astype(np.int16)
+    masks[list_rows("north")[2]] = 300
+    np.save(folder / "masks.npy", masks)
+    mask = {"like": "clip", "mode": "index", "from": str(folder / "masks.npy")}
+    config["images"]["mask"] = mask
+    with reading(config, tmp_path / "state") as reader:
+        bad = {each.sample_id: each.reason for each in Filled(reader, [*range(8)]).bad}
+    row = list_rows("north")[2]
+    assert set(bad) == {sample for sample in range(8) if row in expected_rows(sample)}
+    assert len(bad) == 3
+    (reason,) = set(bad.values())
+    assert reason.startswith(f"mask masks.npy[{row}]: it holds the class number 300")

@@ -53,11 +53,15 @@ class ImageSummary:
 
 @dataclass(frozen=True, slots=True)
 class BadSampleOutcome:
-    """How the daemon would treat unreadable files; `stops` is the reason for which it would stop the stream, if any."""
+    """How the daemon would treat unreadable files; `stops` is the reason for which it would stop the stream, if any.
+
+    `allowed` is the number of bad pictures that do not stop it; 0 under policy fail.
+    """
 
     policy: BadPolicy
     max_fraction: float
     stops: str | None
+    allowed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,9 @@ def _format_unreadable(
     if left_out:
         yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
     end = (
-        "the daemon would stop the stream" if bad.stops else f"the stream continues (max_fraction {bad.max_fraction:g})"
+        "the daemon would stop the stream"
+        if bad.stops
+        else f"the stream continues, since up to {format_count(bad.allowed, 'picture')} may be bad"
     )
     yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 

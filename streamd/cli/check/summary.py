@@ -138,7 +138,9 @@ def _build_stream_finding(
             [stream.format_file_name(sample_id) for sample_id in ids]
             for ids in duplicates.find_repeated_samples(groups, spec.name)
         ],
-        bad_samples=BadSampleOutcome(spec.bad_policy, stream.max_bad_fraction, _explain_stream_stop(totals)),
+        bad_samples=BadSampleOutcome(
+            spec.bad_policy, stream.max_bad_fraction, _explain_stream_stop(totals), stream.count_allowed_pictures()
+        ),
         memory=_estimate_memory(stream, config),
         epoch=_estimate_epoch_time(totals, processes, chunks),
         cache=estimate_cache(stream),

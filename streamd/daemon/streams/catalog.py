@@ -331,6 +331,7 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: Expec
         cache,
         transform,
         expected=expected,
+        has_default_fraction="max_fraction" not in stream.bad_samples.model_fields_set,
     )
 
 

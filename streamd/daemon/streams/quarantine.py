@@ -12,6 +12,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,20 @@ class Quarantine:
         self._needs_bytes = needs_bytes
         self.reasons: dict[int, str] = {}
         self._judged_by_bytes: set[int] = set()
+        self._pictures: set[bytes] = set()
+        self._counted = 0
 
     def list_bad_samples(self) -> list[BadSample]:
         """Returns all verdicts, in the order in which they were recorded."""
         return [BadSample(each, reason, each in self._judged_by_bytes) for each, reason in self.reasons.items()]
+
+    def count_bad_pictures(self, find_picture: Callable[[int, str], bytes]) -> int:
+        """Returns how many pictures are at fault. `find_picture(sample_id, reason)` is called once for a verdict."""
+        # Verdicts are never removed, and keep their order.
+        new = islice(self.reasons.items(), self._counted, None)
+        self._pictures.update(find_picture(sample_id, reason) for sample_id, reason in new)
+        self._counted = len(self.reasons)
+        return len(self._pictures)
 
     def copy_and_switch_file(self, path: Path) -> None:
         """Switches to another file, after it has received the verdicts that it lacks.

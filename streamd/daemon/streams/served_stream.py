@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
+from streamd.core.bad_samples import MASKED, BadRow, RowStatus, compute_most_bad, replace_bad_sample_ids
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, StreamShape, StreamSpec
@@ -19,22 +19,28 @@ from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace, UnfilledRow
-from streamd.limits import TASK_ROWS
+from streamd.ipc.worker_messages import (
+    TRANSFORM_RAISED,
+    CachePlace,
+    TransformPlace,
+    UnfilledRow,
+    format_reason,
+)
+from streamd.limits import TASK_ROWS, TOLERATED_BAD
 
 _TRANSFORM_REMEDY = "the transform, which must never raise: a sample is bad after one failure"
 _COPY_REMEDY = (
     "with `expect`, no host may leave out a file that the others have: copy the listed file to this host, and restart "
     "streamd"
 )
-_TOLERATED_BAD = 10  # up to this many bad samples never stop a stream, however small it is
 
 
 @dataclass(frozen=True, slots=True)
 class ServedStream:
     """One version of a stream, as a reload replaces it.
 
-    `max_bad_fraction` of the samples may be bad before the stream stops. `cache` is the folder of decoded samples.
+    `max_bad_fraction` of the pictures may be bad before the stream stops, and more of a small set with
+    `has_default_fraction`, if the configuration does not say how many. `cache` is the folder of decoded samples.
     `shuffle_meter` measures how well its batches mix the labels.
 
     While `manifest_lock` is held, no process replaces the list at `manifest_path`. A reload may move the verdicts
@@ -56,6 +62,7 @@ class ServedStream:
     manifest_lock: ManifestLock | None = None
     quarantine_lock: ManifestLock | None = None
     expected: ExpectedIdentities | None = None
+    has_default_fraction: bool = False
 
     @property
     def stream_shape(self) -> StreamShape:
@@ -146,16 +153,47 @@ class ServedStream:
                 f"sample {sample_id}, {self._format_file_and_location(sample_id)}, is bad ({reason}), and "
                 "bad_samples.policy is fail"
             )
-        if bad <= _TOLERATED_BAD or bad <= self.max_bad_fraction * self.spec.samples:
+        samples = self.spec.samples
+        most = self._compute_most_bad(samples)
+        if bad <= most:
             return None
+        # A file that many samples show counts once, unless most samples are lost with it.
+        pictures, what = self.quarantine.count_bad_pictures(self.find_bad_picture), f"{bad:,} of"
+        if pictures < bad:
+            if 2 * bad <= samples and pictures <= self.count_allowed_pictures():
+                return None
+            what = f"through {format_count(pictures, 'file')}, {what}"
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
+        here = f", {most:,} in a set of this size" if most > max(TOLERATED_BAD, self.max_bad_fraction * samples) else ""
         return (
-            f"{bad:,} of {format_count(self.spec.samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more than "
-            f"bad_samples.max_fraction {self.max_bad_fraction:g} allows; the last of them is "
+            f"{what} {format_count(samples, 'sample')} {'is' if bad == 1 else 'are'} bad, more than "
+            f"bad_samples.max_fraction {self.max_bad_fraction:g} allows{here}; the last of them is "
             f"{self._format_file_and_location(sample_id)}: {reason}; fix "
             f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction; streamd check lists all of them"
         )
+
+    def count_allowed_pictures(self) -> int:
+        """Returns how many of the pictures may be bad before the stream stops."""
+        return 0 if self.spec.bad_policy == "fail" else self._compute_most_bad(self.manifest.count_pictures())
+
+    def _compute_most_bad(self, count: int) -> int:
+        return compute_most_bad(count, self.max_bad_fraction, is_default=self.has_default_fraction)
+
+    def find_bad_picture(self, sample_id: int, reason: str) -> bytes:
+        """Returns what is at fault for a verdict: a file that its reason names, or else the sample's own file."""
+        for image in self.manifest.images.values():
+            for file in image.list_frame_files(sample_id):
+                # A picture that was read and cannot be decoded is named by its image alone, unless it is a frame.
+                names = [image.describe_file(file), *([] if image.frames is not None else [image.name])]
+                if any(reason.startswith(format_reason(f"{name}:")) for name in names):
+                    return f"{image.name} ".encode() + image.file_name(file)
+        for name, frames in self.manifest.row_frames.items():
+            for row in frames[sample_id].tolist():
+                described = f"{name} {self.manifest.format_row(name, row)}"
+                if reason.startswith(format_reason(f"{described}:")):
+                    return described.encode()
+        return self.manifest.file_name(sample_id)
 
 
 async def measure_shuffles_in_thread(streams: Iterable[ServedStream]) -> None:

@@ -20,11 +20,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.permutation import mix64
+
 ColumnArray = npt.NDArray[Any]
 RowIndices = npt.NDArray[np.int64]
 TextFields = npt.NDArray[np.bytes_]
 
 _INTEGER_TYPES: Final = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "u4", "i4")))
+_NAMES_AT_ONCE: Final = 1 << 16  # hashed at a time
 _BLOCK_BYTES: Final = 1 << 22  # of fields at a time; making the fields costs more than handling a block
 
 
@@ -80,6 +83,23 @@ class FileNames:
             return bytes(name)
         folder = self._folder[number]
         return bytes(self._folders[self._folder_ends[folder] : self._folder_ends[folder + 1]]) + name
+
+    def count_distinct(self) -> int:
+        """Returns how many different names there are, by a hash of 64 bits of each."""
+        names, ends = np.asarray(self._names), np.asarray(self._ends).astype(np.int64)
+        folders = np.zeros(ends.size - 1, np.uint64) if self._folder is None else np.asarray(self._folder)
+        hashes = np.empty(folders.size, np.uint64)
+        for start in range(0, folders.size, _NAMES_AT_ONCE):
+            bounds = ends[start : start + _NAMES_AT_ONCE + 1]
+            begins, lengths = bounds[:-1], np.diff(bounds)
+            places = np.arange(bounds[0], bounds[-1]) - np.repeat(begins, lengths)
+            letters = mix64(
+                names[bounds[0] : bounds[-1]].astype(np.uint64) + (places.astype(np.uint64) << np.uint64(8))
+            )
+            sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(letters, dtype=np.uint64)])
+            own = sums[bounds[1:] - bounds[0]] - sums[begins - bounds[0]]
+            hashes[start : start + own.size] = own
+        return int(np.unique(mix64(hashes + mix64(folders.astype(np.uint64)))).size)
 
 
 class TextColumn:

@@ -96,6 +96,7 @@ class ListedImage:
     def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
         prefix = f"{IMAGE_PREFIX}{name}."
         own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
+        self.name = name
         self.root = None if root is None else Path(os.fsdecode(root))
         self.sizes = own["sizes"]
         self.mtimes_ns = own["mtimes_ns"]
@@ -106,6 +107,14 @@ class ListedImage:
     def file_name(self, file: int) -> bytes:
         """Returns the name of a file, relative to the root. Unless there are frames, its number is the sample's."""
         return self._names.file_name(file)
+
+    def describe_file(self, file: int) -> str:
+        """Returns the names of the image and of a file, as the reason of a verdict begins if that file is at fault."""
+        return f"{self.name} {self.file_name(file).decode(errors='backslashreplace')}"
+
+    def count_pictures(self) -> int:
+        """Returns the number of files; one that is listed for several samples or frames counts once."""
+        return self._names.count_distinct() if self.offsets is None else self.sizes.size
 
     def file_names(self) -> list[bytes]:
         """Returns the names of all files, relative to the root."""

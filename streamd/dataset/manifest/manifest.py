@@ -293,6 +293,7 @@ class Manifest:
             if name.startswith(ROW_FRAMES_PREFIX)
         }
         self._list_id = ""
+        self._pictures = 0
 
     @staticmethod
     def open(path: Path) -> Manifest:
@@ -430,6 +431,16 @@ class Manifest:
         name = b"" if self._display_names is None else self._display_names.file_name(sample_id)
         return name or self.file_name(sample_id)
 
+    def format_row(self, image: str, row: int) -> str:
+        """Returns the file and the number of a row of an image's arrays, such as frames.npy[17]."""
+        listed = self.image_arrays.get(image)
+        arrays, names = (
+            (self.arrays, self.array_file_names()) if listed is None else (listed.arrays, listed.array_file_names())
+        )
+        assert arrays is not None  # noqa: S101 - the caller asks for samples that are rows
+        file, place = arrays.locate_row(row)
+        return build_row_name(names[file], place).decode(errors="backslashreplace")
+
     def array_file_names(self) -> list[bytes]:
         """Returns the names of the files of `arrays`, relative to `root`."""
         return [self._lookup_name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
@@ -438,6 +449,19 @@ class Manifest:
         if self._names is None:
             raise self._closed_error()
         return self._names.file_name(number)
+
+    def count_pictures(self) -> int:
+        """Returns the number of pictures: of the files of samples, or of an image of which there are more, as of clips.
+
+        A file counts once, however many samples show it. The first call reads all names: a second for ten million.
+        """
+        if self._names is None:
+            raise self._closed_error()
+        if not self._pictures:
+            has_files = self.arrays is None and self.shards is None
+            own = self._names.count_distinct() if has_files else self.samples
+            self._pictures = max([own, *(image.count_pictures() for image in self.images.values())])
+        return self._pictures
 
     def file_names(self, ids: Iterable[int]) -> list[bytes]:
         """Returns the file names of samples, in the order of `ids`."""

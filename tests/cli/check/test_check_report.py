@@ -163,13 +163,13 @@ def test_number_labels_show_their_range_and_string_labels_only_their_name() -> N
 
 def test_twenty_unreadable_files_are_named_and_all_of_them_with_everything() -> None:
     bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
-    train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None))
+    train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None, 241))
     assert "19.jpg: a damaged JPEG" in report_of(train)
     assert "20.jpg" not in report_of(train)
     assert "... 3 more (--all or --json names them)" in report_of(train)
     assert (
-        "bad_samples: mask: zeros with weight 0 take the place of each bad image; the stream continues "
-        "(max_fraction 0.01)" in report_of(train)
+        "bad_samples: mask: zeros with weight 0 take the place of each bad image; the stream continues, since up to "
+        "241 pictures may be bad" in report_of(train)
     )
     assert "22.jpg" in report_of(train, ReportOptions(everything=True))
 
