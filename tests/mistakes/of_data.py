@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from mistake import GOOD, TABLE, Mistake, in_train
 
 LABELLED: Final = GOOD + "    labels: {label: {type: category, classes: [cat, bird]}}\n"
@@ -17,11 +19,17 @@ streams:
     image: {size: [32, 32]}
   validation: {like: train, labels: {label: {type: category, classes: [dog, cat]}}}
 """
+LISTED: Final = TABLE.replace("kind: table, path: all.csv, image: path, root: data", "kind: filelist, path: list.txt")
 
 
 def rows(*lines: str) -> dict[str, str | bytes | None]:
     """all.csv with these lines."""
     return {"all.csv": "".join(f"{line}\n" for line in lines)}
+
+
+def write_pictures_into_table(place: Path) -> None:
+    pictures = [path.read_bytes() for path in sorted((place / "data" / "cat").iterdir())]
+    pq.write_table(pa.table({"path": pictures, "angle": [0.5] * len(pictures)}), place / "all.parquet")
 
 
 def lock(place: Path) -> None:
@@ -303,6 +311,58 @@ OF_DATA: Final = (
             "under source if numbers have decimal commas, or use type category"
         ),
         do="Add `decimal: ','` to `source`. You do not need this key where semicolons or tabs separate the cells.",
+    ),
+    in_table(
+        "wrote a word for a missing value among the numbers of classes",
+        config=TABLE.replace("angle: float", "kind: category"),
+        files=rows("path,kind", "cat/0000.jpg,0", "cat/0001.jpg,1", "dog/0000.jpg,nan"),
+        says=(
+            "4: labels.kind: all.csv, line 4: column 'kind' holds 'nan', which stands for a missing value in a column "
+            "of numbers; add the value, or remove the row, or list all classes under classes if it is one of them"
+        ),
+        do="Write the class, or remove the row. In a column of names, such a word is a class, and `check` names it.",
+    ),
+    in_table(
+        "wrote a list into a cell where one class is wanted",
+        config=TABLE.replace("angle: float", "animals: category"),
+        files=rows("path,animals", "cat/0000.jpg,\"['cat', 'dog']\"", "dog/0000.jpg,\"['dog']\""),
+        says=(
+            "4: labels.animals: all.csv, line 2: column 'animals' holds \"['cat', 'dog']\", a list in brackets (also "
+            "line 3); write the name of one class, or use type tags for any number of classes a row"
+        ),
+        do="Use type: tags, which reads such lists.",
+    ),
+    in_table(
+        "wrote some cells of tags as lists and others not",
+        config=TABLE.replace("angle: float", "animals: tags"),
+        files=rows("path,animals", "cat/0000.jpg,\"['cat', 'dog']\"", "dog/0000.jpg,dog"),
+        says=(
+            "4: labels.animals: all.csv, line 3: column 'animals' holds 'dog', which is not a list such as "
+            "\"['cat', 'dog']\" (all.csv, line 2); write all cells in one way, such as cat|dog"
+        ),
+        do="Write all cells in one way.",
+    ),
+    in_train(
+        "wrote numbers with decimal commas into a list",
+        config=LISTED,
+        files={"list.txt": "data/cat/0000.jpg 1,5\ndata/cat/0001.jpg 2,25\n"},
+        says=(
+            "4: labels.angle: list.txt, line 1: label 'angle' holds '1,5', whose comma may be a decimal comma or "
+            "separate two numbers, as in every line of the list; add decimal: ',' under source for one number, or "
+            "decimal: '.' for two"
+        ),
+        do="Add `decimal: ','` to `source`. Numbers such as -0,5 or 1,05 leave no doubt, and need no key.",
+    ),
+    in_train(
+        "named a Parquet table whose column holds the pictures themselves",
+        config=TABLE.replace("all.csv", "all.parquet"),
+        prepare=write_pictures_into_table,
+        says=(
+            "3: source.image: column 'path' of '…/all.parquet' holds the pictures themselves, as bytes, and not the "
+            "names of files; write each picture into a file and its name into a column, or pack them into tar shards "
+            "and use kind tar"
+        ),
+        do="Write the pictures into files, or into tar shards.",
     ),
     in_table(
         "had several faults in one table",

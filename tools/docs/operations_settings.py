@@ -131,7 +131,7 @@ OF_SOURCES: Final[dict[str, str]] = {
     "encoding": (
         "for text from older programs, such as cp1252 from Windows; `streamd check` says which encoding it looks like"
     ),
-    "decimal": "if fractions have a decimal comma and cells are also separated by commas",
+    "decimal": "if fractions have a decimal comma and commas also separate cells, or could separate numbers of a list",
 }
 
 # variable: what it says, to whom, and when it is set

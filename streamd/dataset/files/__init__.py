@@ -29,6 +29,13 @@ class FolderSource(DataSource):
         return ()
 
 
+DecimalKey = Annotated[
+    Literal[".", ","] | None,
+    "The decimal mark of numbers in text. By default, a point is one, and so is a comma where it separates neither cells "
+    "nor two numbers; what could be either is refused.",
+]
+
+
 class _TextFileSource(DataSource):
     """A text file that names images below a `root`."""
 
@@ -66,11 +73,7 @@ class TableSource(_TextFileSource):
         "What separates the cells of a text table; default: detected from the header and the first rows.",
     ] = field(default=None, repr=False)
     encoding: EncodingKey = field(default=None, repr=False)
-    decimal: Annotated[
-        Literal[".", ","] | None,
-        "The decimal mark in a text table. By default, a point is read as the decimal mark, and so is a comma if "
-        "cells are not separated by commas.",
-    ] = field(default=None, repr=False)
+    decimal: DecimalKey = field(default=None, repr=False)
 
     @property
     def separator_mark(self) -> str | None:
@@ -87,8 +90,4 @@ class FilelistSource(_TextFileSource):
     root: Annotated[Path | None, "The folder that paths are relative to; default: the list's folder."] = None
     part: PartKey = None
     encoding: EncodingKey = field(default=None, repr=False)
-    decimal: Annotated[
-        Literal[".", ","] | None,
-        "The decimal mark of numbers. By default, a comma is one if it cannot separate two whole numbers, as in -0,75; "
-        "a list in which it could be either is refused.",
-    ] = field(default=None, repr=False)
+    decimal: DecimalKey = field(default=None, repr=False)

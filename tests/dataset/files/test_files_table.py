@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.source_configs import Label, Table, assert_refused, put, refusal, scanned
 
+from streamd.daemon.starter.survey_table import survey_table
+from streamd.errors import ConfigError
+
 POSE = Label("float", ("x", "y"))
 
 
@@ -86,6 +89,52 @@ def test_a_parquet_column_of_lists_or_times_is_refused_and_a_gap_named_by_its_ro
     assert_refused(source, r"labels\.box: all\.parquet, row 1 holds \[1, 2\]; several numbers", box=Label())
     assert_refused(source, "'when' of all.parquet holds timestamp.*which is not a number", when=Label("float"))
     assert_refused(source, r"all\.parquet, row 2: column 'x' has no value \(also row 3\)", x=Label("float"))
+
+
+PICTURES = [b"\x89PNG\r\n", b"\xff\xd8\xff"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array(PICTURES, pa.binary()),
+        pa.array(PICTURES, pa.large_binary()),
+        pa.array(
+            [{"bytes": each, "path": "a.jpg"} for each in PICTURES],
+            pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+        ),
+    ],
+    ids=lambda cells: str(cells.type),
+)
+def test_a_parquet_column_that_holds_pictures_is_refused_by_name_and_init_says_the_same(
+    folder: Path, cells: Any
+) -> None:
+    source = parquet(folder, {"file": cells, "label": [0, 1]})
+    says = r"column 'file' of '.*all\.parquet' holds the pictures themselves, as bytes, .* file .* tar shards"
+    assert_refused(source, f"source.image: {says}", label=Label())
+    with pytest.raises(ConfigError, match=says):
+        survey_table(source.path)
+
+
+def test_a_parquet_column_of_names_as_bytes_is_read_as_text(folder: Path) -> None:
+    assert scanned(parquet(folder, {"file": [b"b.jpg", b"a.jpg"]})).files == [b"b.jpg", b"a.jpg"]
+
+
+@pytest.mark.parametrize("kind", ["int", "category"])
+def test_floats_that_cannot_hold_every_whole_number_are_refused_with_their_row(folder: Path, kind: str) -> None:
+    source = parquet(folder, {"file": ["a.jpg", "b.jpg"], "x": [1.0, 9007199254740993.0]})
+    assert_refused(
+        source, "row 2: column 'x' holds 9007199254740992 as float64, .* save the column as int64", x=Label(kind)
+    )
+
+
+@pytest.mark.parametrize("value", [9007199254740993, 18446744073709551617, 9007199254740992.0])
+def test_where_tells_large_neighbours_apart(folder: Path, value: float) -> None:
+    cells = ["9007199254740992", "9007199254740993", "18446744073709551616", "18446744073709551617.0", "x"]
+    source = table(folder, "file,id\n" + "".join(f"a.jpg,{each}\n" for each in cells), where={"id": value})
+    assert scanned(source, id=Label("string")).labels["id"].tolist() == [
+        each.encode() for each in cells if each.removesuffix(".0") == str(int(value))
+    ]
 
 
 def test_a_missing_column_names_the_near_one_and_those_there(folder: Path) -> None:

@@ -79,8 +79,8 @@ def read(folder: Path, kind: str, cells: Sequence[str], type_: str) -> object:
     """What the label `y` of a source holds: classes and numbers, the tags of each row, or numbers."""
     (folder / "a.png").write_bytes(b"x")
     source = WRITERS[kind](folder, cells)
-    place = {"json": "json:y", "npy": folder / "y.npy", "hdf5": "/y"}.get(kind)
-    found = scanned(source, y=Label(type_, place))
+    places: dict[str, str | Path] = {"json": "json:y", "npy": folder / "y.npy", "hdf5": "/y"}
+    found = scanned(source, y=Label(type_, places.get(kind)))
     spec, values = found.specs["y"], found.labels["y"]
     if type_ == "tags":
         return [[spec.classes[tag] for tag in np.flatnonzero(row)] for row in bits(values, spec.width)]
