@@ -17,7 +17,7 @@ import msgspec
 
 from streamd.core.text import format_count, format_list
 from streamd.dataset.paths.confined import format_path, is_file_beneath
-from streamd.dataset.paths.folder_entries import FolderEntries, LeftOutNames, list_folder_entries
+from streamd.dataset.paths.folder_entries import FolderEntries, list_folder_entries
 from streamd.dataset.yolo.data_yaml import load_data_yaml, read_data_yaml
 from streamd.errors import ConfigError
 from streamd.limits import MAX_ANNOTATION_BYTES, MAX_DATA_YAML_BYTES
@@ -62,7 +62,6 @@ class FolderTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.left_out = LeftOutNames()
         self._entries: dict[str, FolderEntries] = {}
 
     def path(self, name: str) -> Path:
@@ -71,7 +70,7 @@ class FolderTree:
     def entries(self, folder: str = "") -> FolderEntries:
         """Lists a folder. Raises OSError."""
         if folder not in self._entries:
-            self._entries[folder] = list_folder_entries(os.fsencode(self.root / folder), self.left_out)
+            self._entries[folder] = list_folder_entries(os.fsencode(self.root / folder))
         return self._entries[folder]
 
     def folders(self, folder: str = "") -> list[str]:
@@ -108,7 +107,8 @@ class LayoutStream:
 class FoundLayout:
     """A layout that a folder has: what was `seen`, and what to write or to do.
 
-    `kind` and `streams` are what it becomes; without streams it is not served as it lies.
+    `kind` and `streams` are what it becomes; without streams it is not served as it lies. `is_unsure`: only names of
+    folders speak for it, so any other layout is likelier.
     """
 
     name: str
@@ -117,6 +117,7 @@ class FoundLayout:
     kind: ServedKind = "folder"
     streams: Mapping[str, LayoutStream] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    is_unsure: bool = False
 
     @property
     def is_parts(self) -> bool:
@@ -143,6 +144,7 @@ def find_layouts(tree: FolderTree, *, structure: bool = True) -> list[FoundLayou
     data.yaml with a mistake.
     """
     found = [each for layout in LAYOUTS if layout.annotated and (each := layout.recognize(tree)) is not None]
+    found = [each for each in found if not each.is_unsure] or found
     for layout in LAYOUTS if structure and not found else ():
         if not layout.annotated and (each := layout.recognize(tree)) is not None:
             return [each]
@@ -461,6 +463,7 @@ def _find_masks(tree: FolderTree) -> FoundLayout | None:
                 f"{pictures[0]} and {masks[0]} are both there, but their files have different stems",
                 "rename the files so that a mask has the stem of its picture, with or without an ending, or give the "
                 "path of the pictures alone",
+                is_unsure=True,
             )
         if len(found) > 1:
             pairs = format_list([f"{each.folder} with {each.pattern}" for each in found], _SHOWN_NAMES)
@@ -488,11 +491,7 @@ def _build_mask_layout(
     tree: FolderTree, name: str, places: Mapping[str, _MaskPlace], unmasked: Iterable[str]
 ) -> FoundLayout:
     first = places[TRAIN]
-    notes = [
-        f"{name}: {each.folder or '.'} with {each.pattern}, {each.paired:,} of {each.pictures:,}"
-        for each in places.values()
-    ]
-    notes += [f"not served: {each}, which has no masks" for each in unmasked]
+    notes = [f"not served: {each}, which has no masks" for each in unmasked]
     if "{dir}" in first.pattern:
         notes.append("the sub-folders are not taken as classes: remove labels: {} for that")
     extra = sum(each.masks - each.paired for each in places.values())

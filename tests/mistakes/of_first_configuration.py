@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -9,13 +10,28 @@ from mistake import Mistake
 from support.tar_shards import pack
 
 _SERVED: Final = (
-    "streamd makes a configuration only from a folder of images, a table (.csv, .tsv, .parquet), a tar file, or a "
-    "folder of tar files"
+    "streamd makes a configuration only from a folder of images, with masks or without, a table (.csv, .tsv, "
+    ".parquet), a tar file, a folder of tar files, a COCO file, or YOLO's data.yaml"
 )
 
 
 def add_tar(place: Path) -> None:
     pack(place / "data" / "0.tar", {"1.jpg": b""})
+
+
+def rearrange(*places: str) -> Callable[[Path], None]:
+    """Puts the eight pictures of `data` into these folders, numbered through, in turn."""
+
+    def move(place: Path) -> None:
+        for number, picture in enumerate(sorted((place / "data").rglob("*.jpg"))):
+            target = place / "data" / places[number % len(places)] / f"{number}{picture.suffix}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            picture.rename(target)
+        for folder in ("cat", "dog"):
+            if not any((place / "data" / folder).iterdir()):
+                (place / "data" / folder).rmdir()
+
+    return move
 
 
 OF_FIRST_CONFIGURATION: Final = (
@@ -75,6 +91,65 @@ OF_FIRST_CONFIGURATION: Final = (
             "that folder"
         ),
         do="Add a column with the paths of the images.",
+    ),
+    Mistake(
+        "tried to make a configuration from parts that lie inside the classes",
+        command="streamd init data -o new.yaml",
+        prepare=rearrange("cat/train", "cat/val", "dog/train", "dog/val"),
+        says=(
+            "streamd: PATH: '…/data' looks like parts inside classes: each of cat, dog holds train, val, so that "
+            "training would take all of them; put the parts outside: move cat/train to train/cat, and so on; or list "
+            "the files in a table with the columns file, label and split"
+        ),
+        do="Put a folder train and a folder val above the classes, or write a table.",
+    ),
+    Mistake(
+        "tried to make a configuration from masks that are named unlike their pictures",
+        command="streamd init data -o new.yaml",
+        prepare=rearrange("images", "masks"),
+        says=(
+            "streamd: PATH: '…/data' looks like pictures and their masks: images and masks are both there, but their "
+            "files have different stems; rename the files so that a mask has the stem of its picture, with or without "
+            "an ending, or give the path of the pictures alone"
+        ),
+        do="Rename the masks.",
+    ),
+    Mistake(
+        "tried to make a configuration from a Pascal VOC folder",
+        command="streamd init data -o new.yaml",
+        prepare=rearrange("JPEGImages", "Annotations"),
+        says=(
+            "streamd: PATH: '…/data' looks like Pascal VOC: Annotations and JPEGImages lie side by side; kind: voc is "
+            "not in this version: convert its boxes to a COCO file, or to a table with a cell of boxes a picture "
+            "(docs/boxes.md)"
+        ),
+        do="Convert the boxes to a COCO file.",
+    ),
+    Mistake(
+        "tried to make a configuration from a table with one row per box",
+        command="streamd init boxes.csv -o new.yaml",
+        files={
+            "boxes.csv": "file,xmin,ymin,xmax,ymax,class\n"
+            "data/cat/0000.jpg,1,1,5,5,cat\ndata/cat/0000.jpg,2,2,6,6,dog\n"
+        },
+        says=(
+            "streamd: PATH: '…/boxes.csv' has several rows for one picture, each with a box in xmin, ymin, xmax, ymax: "
+            "2 rows for 1 picture; boxes are taken from one cell a picture: write one row a picture, with a column of "
+            "lists [[x0, y0, x1, y1, class], ...] (docs/boxes.md)"
+        ),
+        do="Write one row for each picture, with all of its boxes in one cell.",
+    ),
+    Mistake(
+        "named a label that the table does not have",
+        command="streamd init all.csv -o new.yaml --label angel",
+        says="streamd: --label: '…/all.csv' has no column 'angel'; its columns are: path, angle; did you mean 'angle'?",
+        do="Name a column of the table.",
+    ),
+    Mistake(
+        "gave the root of a folder",
+        command="streamd init data -o new.yaml --root data",
+        says="streamd: --root: says how a table is read, but '…/data' is a folder; leave it out",
+        do="Leave it out, or give the path of the table.",
     ),
     Mistake(
         "used --size with a configuration",

@@ -94,7 +94,8 @@ def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) 
             why = f", {starter.why_size}" if starter.why_size else ""
             return f"[height, width]{why}; next to size you can set resize: stretch, crop, pad or random_crop"
         case "images":
-            return "a mask follows the photo; in {dir}/{stem}, {stem} is the photo's name without its suffix"
+            why = f", {starter.why_size}" if starter.why_size else ""
+            return f"size: [height, width]{why}; {{stem}} is the photo's name without its suffix"
         case "labels":
             return "none"
         case "like":
