@@ -195,9 +195,10 @@ def _iterate_group_folders(root: Path, controller: str) -> Iterator[tuple[Path, 
     """Yields the folders of this process's cgroups with a controller, from its own up, and whether of version 2."""
     groups: dict[str, str] = {}  # by controller; version 2 has one hierarchy, without a name
     for line in _read_text(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        names, _, group = rest.partition(":")
-        groups.update(dict.fromkeys(names.split(","), group))
+        _, _, names_and_group = line.partition(":")
+        names, colon, group = names_and_group.partition(":")
+        if colon:
+            groups.update(dict.fromkeys(names.split(","), group))
     for line in _read_text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(), after.split()

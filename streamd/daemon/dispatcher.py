@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import time
@@ -455,6 +456,8 @@ class Dispatcher:
         except OSError as error:
             # The scheduler's actions are being performed now, so the denial is an event of a later turn.
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
+            if error.errno == errno.EFBIG:
+                reason += "; its process may write no file so large: raise ulimit -f, or LimitFSIZE= of its unit"
             asyncio.get_running_loop().call_soon(self._handle_scheduler_events, SlotDenied(action.slot, reason))
             return
         self._engine.produce_batch(action.key, action.slot, action.slot_bytes)

@@ -7,6 +7,7 @@ Standard output carries one line back: that it serves, or why it does not.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -140,6 +142,9 @@ def main() -> None:
     os.set_inheritable(life, False)
     request = _request_decoder.decode(Path(f"/proc/self/fd/{life}").read_bytes())
     threading.Thread(target=_end_with_owner, args=(life, request.folder), name="owner", daemon=True).start()
+    # systemd-tmpfiles leaves a locked folder alone, however old the files in it are.
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(os.open(request.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
     try:
         status = _run_daemon(request)
     finally:

@@ -135,7 +135,8 @@ class ServedEndpoint:
         # The files are removed before the lock is released: the next daemon takes the lock, and then makes its own
         # files.
         if self._lock_descriptor is not None:
-            self._remove_files()
+            with suppress(OSError):  # something else lies in their place
+                self._remove_files()
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
         for each in (self.handed_socket, self.handed_descriptor_socket):
@@ -203,8 +204,10 @@ def build_folder_endpoint_error(path: Path) -> ConfigError:
 
 def build_unusable_endpoint_error(path: Path, error: OSError) -> ConfigError:
     """Returns the error for a socket's path that cannot be written."""
+    is_default = path in endpoint.default_socket_paths()
+    variable = ", or set XDG_RUNTIME_DIR to a folder that you can write to" if is_default else ""
     return ConfigError(
-        f"cannot listen on {path}: {error.strerror}: {error.filename}; choose another endpoint with `listen:`"
+        f"cannot listen on {path}: {error.strerror}: {error.filename}; choose another endpoint with `listen:`{variable}"
     )
 
 

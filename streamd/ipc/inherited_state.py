@@ -30,8 +30,8 @@ def correct_inherited_state() -> None:
     # What the umask takes from the group and from others is the user's choice; nobody chooses files that they cannot
     # open themselves.
     os.umask(os.umask(_OWNER_BITS) & ~_OWNER_BITS)
-    # The kernel counts batch memory, which is a file without a name, as it counts any file. A limit that may be raised
-    # is raised; one that may not be is named by the error of the write that meets it.
+    # To the kernel, the memory of a batch is a file, which may have no more bytes than this. A limit that may be raised
+    # is raised; what meets one that may not be says so.
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 

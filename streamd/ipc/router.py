@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -197,7 +198,8 @@ class Router:
             self._socket = None
         self._context.destroy(0)
         if self._handed is None:
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):  # its folder is gone
+                self.path.unlink()
         else:
             self._handed.close()  # open still if it never began to listen
 

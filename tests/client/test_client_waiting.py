@@ -289,3 +289,12 @@ def test_a_closed_or_broken_stderr_does_not_end_the_trainer(
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
     print_stderr_line("still waiting")
+
+
+def test_a_refused_stream_that_runs_out_of_patience_is_told_why(clock: Clock) -> None:
+    handoff = served_handoff()
+    why = "the daemon does not allow this client's key"
+    waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks, describe_refusal=lambda: why)
+    handoff.mark_daemon_away()
+    with pytest.raises(ConnectError, match=f"has not admitted this stream for 2 s, .* patience allows: {why}"):
+        clock.pass_time(2.0, waiting)

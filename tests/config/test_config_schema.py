@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from streamd.config import schema
 from streamd.config.load import load_config
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import MeanStd
 from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import ClusterSettings
+from streamd.core.host import MemoryLimit, count_processors
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule
 from streamd.errors import ConfigError
@@ -102,8 +104,14 @@ def test_a_configuration_is_frozen() -> None:
 
 
 def test_auto_workers_are_the_cores_this_process_may_use() -> None:
-    assert config().worker_count == len(os.sched_getaffinity(0))
+    assert config().worker_count == count_processors() <= len(os.sched_getaffinity(0))
     assert config(workers=3).worker_count == 3
+
+
+def test_memory_beyond_what_the_host_has_is_warned_of_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "measure_memory", lambda: MemoryLimit(2 << 30, "this machine"))
+    assert config(memory=2 << 30).memory_warning is None
+    assert "memory: 3 GiB is more than this machine has, 2 GiB" in str(config(memory=3 << 30).memory_warning)
 
 
 @pytest.mark.parametrize(

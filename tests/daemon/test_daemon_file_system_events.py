@@ -1,13 +1,15 @@
-"""A wait for mount changes ends with a change or at its timeout."""
+"""A wait for changes of mounts and of folders ends with a change or at its timeout."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import select
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,3 +54,52 @@ def test_the_kernel_reports_mount_changes_as_urgent_data() -> None:
     assert poll.poll(0) == []  # it can be asked, and nothing has changed
     os.close(descriptor)
     assert Path("/proc/self/mountinfo").read_text()
+
+
+def make(folder: Path) -> None:
+    (folder / "made").touch()
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a file is made": make,
+    "a file is removed": lambda folder: (folder / "file").unlink(),
+    "a file is renamed": lambda folder: (folder / "file").rename(folder / "other"),
+    "the folder is removed": shutil.rmtree,
+    "the folder is renamed": lambda folder: folder.rename(folder.with_name("away")),
+    "a parent is renamed": lambda folder: folder.parent.rename(folder.parent.with_name("away")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_in_a_watched_folder_or_of_its_parents_wakes(tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "parent" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    events = FileSystemEvents()
+    events.watch_folders([folder])
+    assert events.sees_folders
+    CHANGES[change](folder)
+    await asyncio.wait_for(events.wait_for_change(None), LONG_S)
+    events.close()
+
+
+async def test_a_write_to_a_file_in_a_watched_folder_wakes_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    events = FileSystemEvents()
+    woken: list[None] = []
+    events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
+    events.watch_folders([tmp_path])
+    (tmp_path / "file").write_text("x")
+    await events.wait_for_change(0.01)
+    assert woken == []
+    events.close()
+
+
+async def test_without_an_inotify_instance_it_says_that_it_sees_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = FileSystemEvents()
+    monkeypatch.setattr(file_system_events, "_libc", SimpleNamespace(inotify_init1=lambda _flags: -1))
+    events.watch_folders([tmp_path])
+    assert not events.sees_folders
+    events.close()

@@ -237,3 +237,34 @@ async def test_closing_ends_the_door_and_every_gate(folder: Path) -> None:
         pids = rig.keeper.list_pids()
         assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.long
+async def test_a_door_whose_socket_was_removed_gives_way_to_one_at_the_new_socket(folder: Path) -> None:
+    async with kept(folder) as rig:
+        for started in (False, True):
+            if started:
+                await rig.knock_until_referred()
+            rig.public.unlink()
+            knocks = socket.socket(socket.AF_UNIX)
+            knocks.setblocking(False)
+            knocks.bind(str(rig.public))
+            rig.public.chmod(0o666)
+            knocks.listen(16)
+            rig.keeper.listen_anew(knocks)
+            assert (await rig.knock_until_referred()).is_socket()
+
+
+@pytest.mark.long
+async def test_a_gate_whose_socket_was_removed_ends_and_its_clients_come_to_the_next(folder: Path) -> None:
+    async with kept(folder) as rig:
+        path = await rig.knock_until_referred()
+        assert rig.keeper.list_socket_folders() == [path.parent]
+        assert rig.keeper.end_unreachable_gates() == []
+        path.unlink()
+        assert rig.keeper.end_unreachable_gates() == [path]
+        assert rig.keeper.end_unreachable_gates() == []
+        await wait_for_condition(lambda: rig.listener.ended, "the gate has ended")
+        after = await rig.knock_until_referred()
+        assert after != path
+        assert after.is_socket()

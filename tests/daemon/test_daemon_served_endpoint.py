@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import tempfile
@@ -145,3 +146,54 @@ def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
     Path(f"{place}.lock").symlink_to(victim)
     assert_cannot_listen(place, "cannot listen")
     assert not victim.exists()
+
+
+def test_a_lock_and_folders_that_were_removed_are_made_anew(place: Path, served: ServedEndpoint) -> None:
+    served.lock()
+    folder = served.create_gate_folder()
+    served.open_public_socket().close()
+    assert served.renew_lock_and_folders() == []
+    assert not served.is_door_gone
+    shutil.rmtree(place.parent)
+    lock, own = Path(f"{place}.lock"), own_socket_path(folder).parent
+    assert served.renew_lock_and_folders() == [lock, folder, own]
+    assert [read_mode(each) for each in (lock, folder, own)] == [0o600, 0o711, 0o700]
+    assert served.is_door_gone
+    second = ServedEndpoint(f"ipc://{place}")
+    with pytest.raises(ConfigError, match="another streamd is already listening"):
+        second.lock()
+
+
+def test_a_lock_that_another_daemon_has_meanwhile_is_named(place: Path, served: ServedEndpoint) -> None:
+    served.lock()
+    Path(f"{place}.lock").unlink()
+    second = ServedEndpoint(f"ipc://{place}")
+    second.lock()
+    with pytest.raises(ConfigError, match="another streamd is already listening"):
+        served.renew_lock_and_folders()
+    second.close()
+
+
+def test_a_folder_of_somebody_else_in_the_gate_folders_place_is_not_used(
+    served: ServedEndpoint, tmp_path: Path
+) -> None:
+    served.lock()
+    folder = served.create_gate_folder()
+    shutil.rmtree(folder)
+    folder.symlink_to(tmp_path)
+    with pytest.raises(FileExistsError):
+        served.renew_lock_and_folders()
+    folder.unlink()
+
+
+def test_a_handed_socket_whose_path_is_gone_is_for_its_manager_to_mend(place: Path) -> None:
+    place.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(place))
+        served = ServedEndpoint(f"ipc://{place}", {place: held.dup()})
+        served.lock()
+        place.unlink()
+        for ask in (lambda: served.is_gated, served.renew_lock_and_folders):
+            with pytest.raises(ConfigError, match="the socket that the service manager made there is gone"):
+                ask()
+        served.close()

@@ -158,3 +158,27 @@ async def test_listening_is_retried_when_the_folder_cannot_be_written(
         assert rig.connect()
         assert rig.accept(await rig.group(0)) == 1
     assert caplog.messages == [f"no new trainer can connect for 0.01 s: {place}: No space left on device"]
+
+
+async def test_a_socket_that_was_removed_is_made_anew_and_who_waited_at_it_is_let_in(place: Path) -> None:
+    async with opened(place) as rig:
+        assert not rig.limiter.renew_if_gone()
+        for waits in (False, True):
+            if waits:
+                rig.connect()
+            place.unlink()
+            assert not rig.connect()
+            assert rig.limiter.renew_if_gone()
+            assert not rig.limiter.renew_if_gone()
+            if waits:
+                assert rig.accept(await rig.group(0)) == 1
+        assert rig.connect()
+        assert rig.accept(await rig.group(1)) == 1
+
+
+async def test_a_socket_in_place_of_ours_is_replaced(place: Path) -> None:
+    async with opened(place) as rig:
+        place.unlink()
+        place.touch()
+        assert rig.limiter.renew_if_gone()
+        assert rig.connect()

@@ -378,3 +378,16 @@ async def test_only_sessions_that_were_sent_a_slot_are_named_when_it_is_gone(des
     assert desk.server.forget_slots([7, 8]) == []
     for line in lines:
         line.close()
+
+
+@at_desk
+async def test_a_descriptor_socket_that_was_removed_is_made_anew_and_lifelines_last(desk: Desk) -> None:
+    before = await desk.connect(1)
+    assert not desk.server.renew_if_gone()
+    Path(desk.path).unlink()
+    assert desk.server.renew_if_gone()
+    after = await desk.connect(2)
+    desk.slots.ensure_slot(7, NBYTES)
+    for line in (before, after):
+        os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
+        line.close()

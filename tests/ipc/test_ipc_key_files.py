@@ -126,3 +126,14 @@ def test_keys_are_users_beyond_all_uids(pair: KeyPair) -> None:
     assert format_user(compute_key_user(pair.public)) == f"the key {format_fingerprint(pair.public)}"
     assert format_user(1000) == "user 1000"
     assert FIRST_KEY_USER <= compute_key_user(pair.public) == compute_key_user(pair.public) < 2 * FIRST_KEY_USER
+
+
+def test_odd_files_among_keys_admit_nobody_and_leave_the_others(tmp_path: Path, pair: KeyPair) -> None:
+    write_key_files(tmp_path, "good", pair)
+    os.mkfifo(tmp_path / "fifo.key")
+    (tmp_path / "gone.key").symlink_to("nowhere")
+    (tmp_path / "endless.key").symlink_to("/dev/zero")
+    (tmp_path / "folder.key").mkdir()
+    keys, faults = read_client_keys(list(list_key_files(tmp_path)), "curve.clients")
+    assert list(keys) == [pair.public]
+    assert len(faults) == 4

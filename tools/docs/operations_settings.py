@@ -38,7 +38,7 @@ ADVICE: Final[dict[str, tuple[str, str]]] = {
         RESTART,
     ),
     "workers": (
-        "fewer, if trainers need the cores; `auto` counts those of the affinity and, rounded down, of the cgroup's quota",
+        "fewer, if trainers need the cores; `auto` takes those of the affinity, or of a cgroup's quota, rounded down",
         RESTART,
     ),
     "expect.order": ("on each of many hosts, so that they serve the same batches", "reload: applies to all streams"),
