@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from support.daemon_process import Start, stream_config, write_images
 from support.daemon_reload import said
 
 import streamd
+from streamd.cli.check.run import inspect_data
+from streamd.cli.terminal.progress import SilentProgress
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
@@ -142,3 +146,31 @@ def test_links_pipes_and_huge_files_in_place_of_images_are_refused(
         ("cat/0003.jpg", f"the file has {10 << 30} bytes, and at most {MAX_FILE_BYTES} are allowed"),
         ("cat/0004.jpg", "not a regular file"),
     ]
+
+
+@pytest.mark.parametrize(("junk", "stops"), [([60], False), ([3, 50, 51, 118], False), (range(0, 44, 4), True)])
+def test_clips_go_on_over_a_few_junk_files_and_check_says_as_the_daemon_does(
+    start_daemon: Start, tmp_path: Path, junk: Sequence[int], stops: bool
+) -> None:
+    for each in range(120):
+        Image.new("RGB", (8, 8), (each, 0, 0)).save(tmp_path / f"{each}.png")
+    for each in junk:
+        (tmp_path / f"{each}.png").write_bytes(b"<html>not found</html>")
+    rows = [f"{each}.png,a,{each}" for each in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["photo,drive,frame", *rows, ""]))
+    frames = {"by": "drive", "order": "frame", "offsets": [*range(-15, 1)]}
+    source = {"kind": "table", "path": str(tmp_path / "t.csv")}
+    images = {"clip": {"from": "photo", "size": [8, 8], "frames": frames}}
+    clips = {"source": source, "images": images, "batch_size": 8, "bad_samples": {"max_fraction": 0.01}}
+    (tmp_path / "config.json").write_text(json.dumps({"streams": {"clips": clips}}))
+    found = inspect_data(tmp_path / "config.json", SilentProgress()).streams["clips"].bad_samples
+    assert (found.stops is not None, found.allowed, found.unreadable_files) == (stops, 10, len(junk))
+    daemon = start_daemon({"streams": {"clips": clips}})
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("clips", epochs=1) as stream:
+        if stops:
+            with pytest.raises(StreamStoppedError, match=r"through \d+ files, \d+ of 120 samples are bad"):
+                list(stream)
+        else:
+            bad = {row.sample_id for batch in stream for row in batch.bad}
+            assert len(bad) == len(verdicts(daemon)) >= 16
+            assert stream.receipts[0].ok

@@ -55,13 +55,21 @@ class ImageSummary:
 class BadSampleOutcome:
     """How the daemon would treat unreadable files; `stops` is the reason for which it would stop the stream, if any.
 
-    `allowed` is the number of bad pictures that do not stop it; 0 under policy fail.
+    `allowed` is the number of bad pictures that do not stop it; 0 under policy fail. `unreadable_files` are the files
+    through which samples cannot be read, where they are fewer than the samples; else 0.
     """
 
     policy: BadPolicy
     max_fraction: float
     stops: str | None
     allowed: int = 0
+    unreadable_files: int = 0
+
+    def format_unreadable(self, samples: int) -> str:
+        """Returns how many files cannot be read, and in how many samples they are if that is another number."""
+        if not self.unreadable_files:
+            return format_count(samples, "unreadable file")
+        return f"{format_count(self.unreadable_files, 'unreadable file')}, shown by {format_count(samples, 'sample')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +270,7 @@ def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
 
 def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
     if unread := [each for each in stream.unreadable if each.effect != "transform"]:
-        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_format_first_unreadable_file(unread)}"
+        yield f"{name}: {stream.bad_samples.format_unreadable(len(unread))}{_format_first_unreadable_file(unread)}"
     if raised := [each for each in stream.unreadable if each.effect == "transform"]:
         yield (
             f"{name}: the transform raises on {len(raised):,} of "

@@ -234,7 +234,7 @@ def _format_unreadable(
         return
     shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
     raised = sum(each.effect == "transform" for each in files)
-    counts = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
+    counts = [(len(files) - raised, bad.format_unreadable(len(files) - raised))]
     counts.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
     yield _format_named_line("bad", " and ".join(text for count, text in counts if count), "red")
     yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)

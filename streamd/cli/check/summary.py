@@ -138,9 +138,7 @@ def _build_stream_finding(
             [stream.format_file_name(sample_id) for sample_id in ids]
             for ids in duplicates.find_repeated_samples(groups, spec.name)
         ],
-        bad_samples=BadSampleOutcome(
-            spec.bad_policy, stream.max_bad_fraction, _explain_stream_stop(totals), stream.count_allowed_pictures()
-        ),
+        bad_samples=_judge_bad_samples(totals),
         memory=_estimate_memory(stream, config),
         epoch=_estimate_epoch_time(totals, processes, chunks),
         cache=estimate_cache(stream),
@@ -207,6 +205,19 @@ def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
         UnreadableFile(each.sample_id, totals.stream.format_file_name(each.sample_id), each.reason, each.effect)
         for each in faults
     ]
+
+
+def _judge_bad_samples(totals: StreamTotals) -> BadSampleOutcome:
+    stream = totals.stream
+    unread = [fault for fault in totals.faults if fault.effect != "transform"]
+    files = len({stream.find_bad_picture(fault.sample_id, fault.reason) for fault in unread})
+    return BadSampleOutcome(
+        stream.spec.bad_policy,
+        stream.max_bad_fraction,
+        _explain_stream_stop(totals),
+        stream.count_allowed_pictures(),
+        files if files < len(unread) else 0,
+    )
 
 
 def _explain_stream_stop(totals: StreamTotals) -> str | None:

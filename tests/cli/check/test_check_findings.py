@@ -105,6 +105,12 @@ def test_a_file_that_two_classes_link_to_is_reported_as_listed_twice() -> None:
     )
 
 
+def test_a_file_that_many_samples_show_is_one_unreadable_file() -> None:
+    outcome = BadSampleOutcome("substitute", 0.01, None, 60, unreadable_files=1)
+    (trouble,) = findings(stream(unreadable=[BROKEN] * 16, bad_samples=outcome)).troubles
+    assert trouble.startswith("train: 1 unreadable file, shown by 16 samples, the first: cat/broken.jpg")
+
+
 RAISED = replace(BROKEN, reason="transform raised ValueError at augment.py:2: no", effect="transform")
 
 
