@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
-from streamd.decode.geometry import Geometry
+from streamd.decode.geometry import Geometry, compute_fixed_geometry
 from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
 
 
@@ -34,10 +34,5 @@ def build_stored_geometries(
     images: Mapping[str, ImageSpec], is_gathered: Sequence[bool]
 ) -> dict[int, dict[str, Geometry]]:
     """Returns the geometries of the rows that were copied from arrays, which are served as they are."""
-    stored = {name: _build_stored_geometry(image) for name, image in images.items()}
+    stored = {name: compute_fixed_geometry(image, (image.height, image.width)) for name, image in images.items()}
     return {place: stored for place, is_there in enumerate(is_gathered) if is_there}
-
-
-def _build_stored_geometry(image: ImageSpec) -> Geometry:
-    size, whole = (image.height, image.width), (0, 0, image.width, image.height)
-    return Geometry(size, whole, size, whole)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from msgspec import structs
 from PIL import Image
+from support.boxed_pictures import write_coco
 from support.daemon_process import wait_until
 from support.served_folder import file_of, serve
 from support.transform_programs import Write
@@ -306,6 +307,24 @@ def test_a_worker_works_without_a_cache_that_cannot_be_opened(hand: Hand, stream
     assert "No such file or directory" in remark.text
     done = hand.finish(task(stream, 1, [0], [5]))
     assert (done.gathered, done.bad) == (0, ())
+
+
+@pytest.mark.long
+def test_a_worker_says_once_that_boxes_were_drawn_on_other_sizes(hand: Hand, tmp_path: Path) -> None:
+    path = write_coco(tmp_path, [{"image_id": 10, "category_id": 3, "bbox": [1, 2, 3, 4]}])
+    path.write_text(path.read_text().replace('"id": 10,', '"id": 10, "width": 160, "height": 120,'))
+    source = {"kind": "coco", "path": str(path), "root": str(tmp_path / "images")}
+    stream = serve(tmp_path, tmp_path / "state", source=source, labels={"boxes": {"type": "boxes", "max": 2}})
+    hand.open(stream)
+    hand.send(task(stream, 1, [0, 1], [1, 0]))
+    assert hand.hear() == StreamRemark(
+        0,
+        "labels.boxes was drawn on pictures of another size, so it is scaled to the size that they have; streamd check "
+        "counts them",
+    )
+    assert isinstance(hand.hear(), TaskDone)
+    assert isinstance(hand.finish(task(stream, 2, [0], [0])), TaskDone)
+    stream.manifest.close()
 
 
 WORDY = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,15 @@ from streamd.worker.array_records import ArrayRecords, find_image_arrays
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import StreamReader
 
-_UNKNOWN: Final = None  # the size of a file that Pillow cannot read
-
 
 def count_odd_sizes(
-    result: GroupResult, sample_id: int, sizes: Mapping[str, Size | None], images: Mapping[str, ImageSpec]
+    result: GroupResult, sample_id: int, sizes: Mapping[str, Size], images: Mapping[str, ImageSpec]
 ) -> None:
     """Adds the images of a sample whose size, (height, width), is not that of the image to which they belong."""
     for name, size in sizes.items():
         leader = find_leader(name, images)
-        leader_size = sizes.get(leader, _UNKNOWN) if leader is not None else _UNKNOWN
-        if size is not None and leader_size is not None and size != leader_size:
+        leader_size = None if leader is None else sizes.get(leader)  # the frames of arrays have no size here
+        if leader_size is not None and size != leader_size:
             found = compare_sizes(sample_id, size, leader_size)
             result.odd_sizes[name] = result.odd_sizes.get(name, OddSizes()).add_odd_sizes(found)
 

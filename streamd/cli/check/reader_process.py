@@ -36,8 +36,7 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
-from streamd.decode.decoders import BadImageError, decode_sample
-from streamd.decode.exif import SIDEWAYS, parse_orientation
+from streamd.decode.decoders import BadImageError, decode_sample, read_geometry
 from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
@@ -111,13 +110,15 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             if landed is not None:
                 digest = _compute_content_digest(b"".join(_list_all_files(files)))
                 _count_odd_boxes(seen, sample_id, landed, reader)
-                count_odd_sizes(seen, sample_id, _find_stored_sizes(files, landed, reader), reader.spec.images)
+                sizes = _find_upright_sizes(files, landed, reader)
+                count_odd_sizes(seen, sample_id, sizes, reader.spec.images)
                 if sample_id in counted:
                     count_class_pixels(seen, files, reader.spec.images)
                 page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
                 if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
-                    _count_format_and_size(seen, next(_list_all_files(files)), reader.spec.image)
+                    size = next(iter(sizes.values()))
+                    _count_format_and_size(seen, next(_list_all_files(files)), size, reader.spec.image)
     page.write_row_progress(0, 0, WorkerPhase.IDLE)
     return seen
 
@@ -201,21 +202,17 @@ def _list_all_files(files: SampleBytes) -> Iterator[bytes]:
     return (each for image in files for each in ((image,) if isinstance(image, bytes) else image))
 
 
-def _find_stored_sizes(files: SampleBytes, landed: SampleGeometries, reader: StreamReader) -> dict[str, Size | None]:
-    """Returns the upright (height, width) of each image of a sample that has several; None where it is not known."""
-    images = reader.spec.images
-    if len(images) == 1:
-        return {}
-    # Images with views land in several ways, and clips have several files, of which the first one counts.
+def _find_upright_sizes(files: SampleBytes, landed: SampleGeometries, reader: StreamReader) -> dict[str, Size]:
+    """Returns the upright (height, width) of each image of a sample.
+
+    Images with views land in several ways, and clips have several files, of which the first one counts.
+    """
     return {
-        name: landed[name].source if name in landed else _parse_image_size(data if isinstance(data, bytes) else data[0])
-        for name, data in zip(images, files, strict=True)
+        name: landed[name].source
+        if name in landed
+        else read_geometry(data if isinstance(data, bytes) else data[0], image).source
+        for (name, image), data in zip(reader.spec.images.items(), files, strict=True)
     }
-
-
-def _parse_image_size(blob: bytes) -> Size | None:
-    stored = _parse_image_header(blob)
-    return None if stored is None else (stored[1], stored[2])
 
 
 def _transform_row_or_add_fault(
@@ -231,36 +228,21 @@ def _transform_row_or_add_fault(
     return True
 
 
-def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -> None:
-    stored = _parse_image_header(blob)
-    if stored is None:
-        return
-    name, height, width, is_transparent = stored
-    result.transparent += is_transparent
-    size = f"{height}x{width}"  # as the configuration has it
-    result.formats[name] = result.formats.get(name, 0) + 1
-    result.sizes[size] = result.sizes.get(size, 0) + 1
-    covering = compute_covering_size(height, width, image)
-    result.enlarged += covering[0] > height or covering[1] > width
-
-
-def _parse_image_header(blob: bytes) -> tuple[str, int, int, bool] | None:
-    """Returns format, height, width and transparency of a decoded image, read from its header.
-
-    Height and width are those of the upright image. Returns None if Pillow cannot read the header.
-    """
+def _count_format_and_size(result: GroupResult, blob: bytes, size: Size, image: ImageSpec) -> None:
+    """Adds the file of an image of upright `size`, unless Pillow cannot read its header: arrays have no format."""
     try:
         name = detect_format(blob)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about damaged metadata
             with Image.open(BytesIO(blob), formats=(name,)) as picture:
-                exif = picture.info.get("exif")  # only if it precedes the pixels
-                width, height = picture.size
-                is_transparent = picture.has_transparency_data
-        turned = isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS
+                result.transparent += picture.has_transparency_data
     except (BadImageError, OSError, ValueError, SyntaxError, struct.error):
-        return None
-    return (name, width, height, is_transparent) if turned else (name, height, width, is_transparent)
+        return
+    shown = f"{size[0]}x{size[1]}"  # as the configuration has it
+    result.formats[name] = result.formats.get(name, 0) + 1
+    result.sizes[shown] = result.sizes.get(shown, 0) + 1
+    covering = compute_covering_size(*size, image)
+    result.enlarged += covering[0] > size[0] or covering[1] > size[1]
 
 
 def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
