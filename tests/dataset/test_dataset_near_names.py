@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.boxed_pictures import write_coco, write_yolo
+from support.boxed_pictures import boxes, write_coco, write_yolo
 from support.source_configs import Filelist, Folder, Label, Stream, Table, Tar, put
 from support.tar_shards import pack
 
@@ -163,6 +163,7 @@ def test_masks_without_a_picture_are_counted(tmp_path: Path, caplog: pytest.LogC
 def test_classes_of_one_name_are_named_with_their_numbers(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    source: DataSource
     if kind == "coco":
         categories = [{"id": 4, "name": "cat"}, {"id": 9, "name": "dog"}, {"id": 2, "name": "cat"}]
         path = write_coco(tmp_path, [], categories=categories)
@@ -176,3 +177,19 @@ def test_classes_of_one_name_are_named_with_their_numbers(
         f"{path}': {numbers} have the same name 'cat', and are learned as 2 classes; give each a name of its own, or "
         "use one of them for all"
     )
+
+
+@pytest.mark.parametrize(
+    ("unit", "columns", "told"),
+    [("pixel", "Width,height", 1), ("fraction", "width,height", 0), ("pixel", "width,x", 0)],
+)
+def test_sizes_in_a_table_are_said_to_be_unread(
+    unit: str, columns: str, told: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "a.png")
+    (tmp_path / "all.csv").write_text(f'file,boxes,{columns}\na.png,"[[0,0,1,1]]",640,480\n')
+    with caplog.at_level(logging.INFO):
+        scan_source(Stream(Table(tmp_path / "all.csv"), {"boxes": boxes(2, unit=unit)}), lambda _: None)
+    said = [each for each in caplog.messages if "are not read" in each]
+    assert len(said) == told
+    assert all("columns 'Width' and 'height' are not read: 'boxes' of type boxes is in pixels" in each for each in said)

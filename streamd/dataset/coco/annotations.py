@@ -44,7 +44,7 @@ class _Picture(msgspec.Struct, gc=False):
     def drawn_size(self) -> tuple[int, int]:
         """The (height, width), or (0, 0) where the file does not give both."""
         sides = [
-            round(side) if isinstance(side, int | float) and 0 < side <= MAX_PIXELS else 0
+            round(side) if type(side) in {int, float} and 0 < side <= MAX_PIXELS else 0
             for side in (self.height, self.width)
         ]
         return (sides[0], sides[1]) if all(sides) else (0, 0)

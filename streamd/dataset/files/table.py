@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +22,11 @@ from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
 from streamd.dataset.paths.path_column import PathColumn
 from streamd.dataset.sources import ImageSource, LabelSource, Scalar
+
+_log: Final = logging.getLogger("streamd.sources")
+_SIZE_COLUMNS: Final = frozenset(
+    f"{prefix}{side}" for prefix in ("", "image_", "img_") for side in ("width", "height", "w", "h")
+)
 
 
 def scan_table(
@@ -40,6 +47,7 @@ def scan_table(
     settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
+        _log_unread_sizes(table, labels)
         read = _read_sample_columns(stream, source, table, asked, labels, group_column, faults)
         found, rows, root = read.own, read.own[asked.own].rows, asked.root
         # A mistake in a label does not keep the file names from being checked: one message names both.
@@ -200,6 +208,21 @@ def _select_clip_rows(read: _SampleColumns, images: _ImageColumns, found: Mappin
         read.labels = {
             name: [select_column_rows(column, kept) for column in several] for name, several in read.labels.items()
         }
+
+
+def _log_unread_sizes(table: columns.TableFile, labels: Mapping[str, LabelSource]) -> None:
+    """Logs that boxes are not compared with the sizes of pictures, where a table has columns of these."""
+    sizes = [name for name in table.column_names if name.lower() in _SIZE_COLUMNS]
+    for name, label in labels.items():
+        if len(sizes) > 1 and label.boxes is not None and label.boxes.unit == "pixel":
+            _log.info(
+                "%s: columns %s are not read: %r of type %s is in pixels of the pictures as they are, upright; write "
+                "unit: fraction and divide by these sizes if it was drawn on others",
+                table.key,
+                " and ".join(map(repr, sizes)),
+                name,
+                label.type,
+            )
 
 
 def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:

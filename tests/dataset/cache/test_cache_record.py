@@ -37,7 +37,14 @@ def test_images_of_every_kind_and_their_geometries_come_back_as_they_were() -> N
     rng = np.random.default_rng(1)
     rows = {name: (rng.random(image.shape) * 60000).astype(image.dtype) for name, image in IMAGES.items()}
     landed = {
-        name: Geometry((50 + place, 70), (0.1, 1 / 3, 50, 49.5), (image.height, image.width), (0, 1, 2, 3), place == 1)
+        name: Geometry(
+            (50 + place, 70),
+            (0.1, 1 / 3, 50, 49.5),
+            (image.height, image.width),
+            (0, 1, 2, 3),
+            is_cut=place == 1,
+            orientation=place + 5,
+        )
         for place, (name, image) in enumerate(IMAGES.items())
     }
     record = layout.pack_record(rows, landed)

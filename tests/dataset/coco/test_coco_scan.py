@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from support.boxed_pictures import boxes, points, write_coco
 from support.source_configs import Label, Stream
 
 from streamd.dataset.coco import CocoSource
+from streamd.dataset.manifest.manifest import Manifest, write_manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import LabelSource, Part, SplitRule
@@ -62,6 +64,31 @@ def test_a_part_has_the_boxes_of_its_pictures_and_counts_only_those(tmp_path: Pa
     for each in found:
         assert each.specs["boxes"].counts == (0, each.samples)
         assert each.labels["boxes"].tolist() == [[[10, 20, 40, 35, 1]]] * each.samples
+
+
+def test_sizes_that_boxes_were_drawn_on_are_listed_with_their_pictures(tmp_path: Path) -> None:
+    given: list[Any] = [None, 0, 640, 640.0, -1, True, "640", 1e300, [640], 640.4]
+    images = [
+        {"id": 10 + number, "file_name": f"{number}.png", "width": width, "height": 480}
+        for number, width in enumerate(given)
+    ]
+    path = write_coco(tmp_path, [], pictures=len(given), images=images)
+    listed: dict[bytes, tuple[int, int] | None] = {}
+    for part in PARTS:
+        stream = Stream(CocoSource(path, tmp_path / "images", part=part), None, SplitRule(0.5))
+        found = select_part_samples(stream, scan_source(stream, lambda _: None))
+        write_manifest(tmp_path / part, found, config_id="x")
+        manifest = Manifest.open(tmp_path / part)
+        listed |= {manifest.file_name(each): manifest.lookup_drawn_size(each) for each in range(manifest.samples)}
+        # A list of other sizes has other verdicts, and the same order.
+        other = replace(found, extra={name: values + 1 for name, values in found.extra.items()})
+        write_manifest(tmp_path / f"{part}-other", other, config_id="x")
+        there = Manifest.open(tmp_path / f"{part}-other")
+        assert (there.content_id, there.list_id == manifest.list_id) == (manifest.content_id, False)
+    known = {b"2.png", b"3.png", b"9.png"}
+    assert listed == {b"%d.png" % row: (480, 640) if b"%d.png" % row in known else None for row in range(len(given))}
+    assert scan(write_coco(tmp_path, [])).extra == {}
+    assert scan(path, {}).extra == {}
 
 
 def test_streams_whose_files_number_classes_differently_are_refused(tmp_path: Path) -> None:
