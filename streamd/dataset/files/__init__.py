@@ -12,6 +12,12 @@ from typing import Annotated, ClassVar, Literal
 
 from streamd.dataset.sources import DataSource, EncodingKey, PartKey, Scalar, find_encoding_mistakes
 
+DecimalKey = Annotated[
+    Literal[".", ","] | None,
+    "The decimal mark of numbers in text. By default, a point is one, and so is a comma where it separates neither "
+    "cells nor two numbers; what could be either is refused.",
+]
+
 
 @dataclass(frozen=True)
 class FolderSource(DataSource):
@@ -27,13 +33,6 @@ class FolderSource(DataSource):
     def label_files(self) -> tuple[Path, ...]:
         """None, since the names of the sub-folders are the labels."""
         return ()
-
-
-DecimalKey = Annotated[
-    Literal[".", ","] | None,
-    "The decimal mark of numbers in text. By default, a point is one, and so is a comma where it separates neither cells "
-    "nor two numbers; what could be either is refused.",
-]
 
 
 class _TextFileSource(DataSource):
