@@ -10,7 +10,7 @@
     scan               lists the samples of a source of any kind     open_store    opens the store for a manifest
     stream_samples     train and validation parts, shared classes    transform_source    finds a transform, runs none
     formats            the kinds of sources (pure)                   shard_reader  reads images inside larger files
-    sources            the settings of a stream's data (pure)
+    sources            the settings of a stream's data (pure)    layouts    what a folder holds: classes, masks, boxes
 
     files/     images in folders, tables, lists      tar/     images in WebDataset shards
     arrays/    rows of .npy files; code shared by all stores of rows

@@ -282,12 +282,15 @@ class _CocoHead(msgspec.Struct):
     annotations: list[msgspec.Raw] | None = None
 
 
+_coco_decoder: Final = msgspec.json.Decoder(_CocoHead)
+
+
 def read_coco_names(path: Path) -> list[str] | None:
     """Returns the names of pictures in a file of boxes; None if it is no COCO file, empty if it has no annotations."""
     try:
         if path.stat().st_size > MAX_ANNOTATION_BYTES:
             return None
-        head = msgspec.json.decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), type=_CocoHead)
+        head = _coco_decoder.decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return [] if head.annotations is None else [each.file_name for each in head.images]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -51,7 +56,7 @@ def check(
         _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.terminal.progress import capture_source_notes, create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     try:
@@ -72,6 +77,23 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
     exit_with_error("streamd", str(error), status=1)
+
+
+@contextmanager
+def capture_source_notes() -> Iterator[list[str]]:
+    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
+    notes: list[str] = []
+    handler = BufferingHandler(sys.maxsize)
+    logger = logging.getLogger("streamd.sources")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield notes
+    finally:
+        notes += [record.getMessage() for record in handler.buffer]
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:

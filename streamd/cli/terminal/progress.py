@@ -1,17 +1,11 @@
-"""The progress of a long command on stderr: a bar on a terminal, a line every ten seconds elsewhere.
-
-Also collects what sources say of the data while they list them.
-"""
+"""The progress of a long command on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from logging.handlers import BufferingHandler
 from types import TracebackType
 from typing import Final, Self
 
@@ -164,20 +158,3 @@ def create_progress_display() -> BarProgress | LineProgress:
 
 def _write_stderr_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")
-
-
-@contextmanager
-def capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
-    notes: list[str] = []
-    handler = BufferingHandler(sys.maxsize)
-    logger = logging.getLogger("streamd.sources")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield notes
-    finally:
-        notes += [record.getMessage() for record in handler.buffer]
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -9,5 +9,6 @@
     picture_sizes    whether all pictures have one size
     process          all of this in a process that ends, for a daemon
 
-The survey reads names and cells. Faults of the data are found when the samples are listed, by the functions of `serve`.
+`dataset.layouts` says what lies in a folder. The survey reads names and cells. Faults of the data are found when the
+samples are listed, by the functions of `serve`.
 """

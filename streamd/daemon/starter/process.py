@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -34,7 +35,7 @@ class _StarterRequest(msgspec.Struct):
     parent: int
 
 
-_request_decoder = msgspec.json.Decoder(_StarterRequest, dec_hook=lambda kind, value: kind(value))
+_request_decoder: Final = msgspec.json.Decoder(_StarterRequest, dec_hook=lambda kind, value: kind(value))
 
 
 def build_config_in_process(path: Path, size: ImageSize | None, choices: StarterChoices, *, level: int) -> Settings:
