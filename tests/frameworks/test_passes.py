@@ -23,7 +23,7 @@ from support.daemon_process import DaemonProcess
 from support.forked_child import in_a_forked_child
 
 import streamd
-from streamd.client import Client, Stream
+from streamd.client import Batch, Client, Stream
 from streamd.errors import ConfigError, ForkedClientError, StreamdError, TokenError
 from streamd.frameworks.torch import loader
 
@@ -64,19 +64,31 @@ def write_numbered_samples(place: Path) -> None:
 
 def begin_epochs(stream: Stream, evaluate: bool | None) -> Begin:
     """The stream itself; a program that evaluates says so."""
-    return lambda: (batch.labels["number"].tolist() for batch in next(stream.epochs(anew=bool(evaluate)), iter(())))
+    none: Iterator[Batch] = iter(())
+    return lambda: map(read_batch, next(stream.epochs(anew=bool(evaluate)), none))
+
+
+def read_batch(batch: Batch) -> Samples:
+    numbers: Samples = batch.labels["number"].tolist()
+    return numbers
 
 
 def begin_loader(stream: Stream, evaluate: bool | None) -> Begin:
     data = loader(stream, evaluate=evaluate)
-    return lambda: (labels.tolist() for _, labels in data)
+    return lambda: map(read_step, data)
 
 
 def begin_fit_data(stream: Stream, evaluate: bool | None) -> Begin:
     from streamd.frameworks.keras import fit_data  # noqa: PLC0415 - imports TensorFlow
 
     data = fit_data(stream, evaluate=evaluate)
-    return lambda: (np.asarray(numbers).tolist() for _, numbers, *_ in data)
+    return lambda: map(read_step, data)
+
+
+def read_step(step: tuple[Any, ...]) -> Samples:
+    """The labels of a step of an adapter, which stand after the images."""
+    numbers: Samples = np.asarray(step[1]).tolist()
+    return numbers
 
 
 @pytest.fixture(
@@ -100,6 +112,10 @@ class Seen:
 
     begin: Begin
     passes: list[list[Samples]] = field(default_factory=list)
+
+    def write_loops(self, loops: list[tuple[Any, ...]]) -> None:
+        for name, *arguments in loops:
+            getattr(self, name)(*arguments)
 
     def whole(self, count: int = 1) -> None:
         for _ in range(count):
@@ -149,42 +165,42 @@ def look_up(client: Client, name: str, wanted: Iterable[list[Place]]) -> list[li
 @cache
 def _look_up_batch(endpoint: str, name: str, epoch: int, index: int) -> Samples:
     with streamd.connect(endpoint) as client:
-        return client.batch(name, epoch, index).sample_ids.tolist()
+        numbers: Samples = client.batch(name, epoch, index).sample_ids.tolist()
+        return numbers
 
 
 EPOCHS: Final = [places(epoch) for epoch in range(4)]
-TRAINING: Final[dict[str, tuple[Callable[[Seen], object], list[list[Place]]]]] = {
-    "whole epochs": (lambda seen: seen.whole(3), EPOCHS[:3]),
-    "exactly len() by next": (lambda seen: seen.by_next(STEPS, 4), EPOCHS),
-    "exactly len() by islice": (lambda seen: seen.part(STEPS, 4), EPOCHS),
-    "exactly len() by zip": (lambda seen: seen.by_zip(STEPS, 4), EPOCHS),
-    "exactly len() by break": (lambda seen: [seen.by_break(STEPS) for _ in range(3)], EPOCHS[:3]),
-    "exactly len() and whole": (lambda seen: [seen.by_next(STEPS), seen.whole(), seen.part(STEPS)], EPOCHS[:3]),
-    "a break": (lambda seen: [seen.by_break(2), seen.whole(2)], [places(0, 0, 2), places(0, 2), places(1)]),
+# Each row: the loops, as methods of Seen with their arguments, and the batches that each of them must see.
+Rows = dict[str, tuple[list[tuple[Any, ...]], list[list[Place]]]]
+TRAINING: Final[Rows] = {
+    "whole epochs": ([("whole", 3)], EPOCHS[:3]),
+    "exactly len() by next": ([("by_next", STEPS, 4)], EPOCHS),
+    "exactly len() by islice": ([("part", STEPS, 4)], EPOCHS),
+    "exactly len() by zip": ([("by_zip", STEPS, 4)], EPOCHS),
+    "exactly len() by break": ([("by_break", STEPS)] * 3, EPOCHS[:3]),
+    "exactly len() and whole": ([("by_next", STEPS), ("whole",), ("part", STEPS)], EPOCHS[:3]),
+    "a break": ([("by_break", 2), ("whole", 2)], [places(0, 0, 2), places(0, 2), places(1)]),
     "an error in the loop": (
-        lambda seen: [seen.until_an_error(2), seen.until_an_error(3), seen.whole()],
+        [("until_an_error", 2), ("until_an_error", 3), ("whole",)],
         [places(0, 0, 2), places(0, 2), places(1)],
     ),
-    "a limit": (
-        lambda seen: seen.part(2, 4),
-        [places(0, 0, 2), places(0, 2, 4), places(0, 4), places(1, 0, 2)],
-    ),
+    "a limit": ([("part", 2, 4)], [places(0, 0, 2), places(0, 2, 4), places(0, 4), places(1, 0, 2)]),
 }
-EVALUATION: Final[dict[str, tuple[Callable[[Seen], object], list[list[Place]]]]] = {
-    "whole passes": (lambda seen: seen.whole(3), [places(0)] * 3),
-    "a sanity check": (lambda seen: [seen.by_break(2), seen.whole(2)], [places(0, 0, 2), places(0), places(0)]),
-    "a limit": (lambda seen: seen.part(2, 3), [places(0, 0, 2)] * 3),
-    "exactly len()": (lambda seen: seen.by_next(STEPS, 3), [places(0)] * 3),
-    "an error in the loop": (lambda seen: [seen.until_an_error(2), seen.whole()], [places(0, 0, 2), places(0)]),
+EVALUATION: Final[Rows] = {
+    "whole passes": ([("whole", 3)], [places(0)] * 3),
+    "a sanity check": ([("by_break", 2), ("whole", 2)], [places(0, 0, 2), places(0), places(0)]),
+    "a limit": ([("part", 2, 3)], [places(0, 0, 2)] * 3),
+    "exactly len()": ([("by_next", STEPS, 3)], [places(0)] * 3),
+    "an error in the loop": ([("until_an_error", 2), ("whole",)], [places(0, 0, 2), places(0)]),
 }
 
 
 @pytest.mark.parametrize("row", TRAINING)
 def test_passes_that_train_are_one_epoch_after_the_other(client: Client, adapt: Any, row: str) -> None:
-    write_loops, wanted = TRAINING[row]
+    loops, wanted = TRAINING[row]
     with client.subscribe("train") as stream:
         seen = Seen(adapt(stream, None))
-        write_loops(seen)
+        seen.write_loops(loops)
         ended = [each[0][0] for each in wanted if each and each[-1][1] == STEPS - 1]
         assert [(each.epoch, each.complete, each.ok) for each in stream.receipts] == [(n, True, True) for n in ended]
     assert seen.passes == look_up(client, "train", wanted)
@@ -197,10 +213,10 @@ def test_passes_that_train_are_one_epoch_after_the_other(client: Client, adapt: 
 def test_passes_that_evaluate_see_the_same_samples_each_time(
     client: Client, adapt: Any, row: str, name: str, evaluate: bool | None
 ) -> None:
-    write_loops, wanted = EVALUATION[row]
+    loops, wanted = EVALUATION[row]
     with client.subscribe(name) as stream:
         seen = Seen(adapt(stream, True if adapt is begin_epochs else evaluate))
-        write_loops(seen)
+        seen.write_loops(loops)
     assert seen.passes == look_up(client, name, wanted)
     told = [(each.epoch, each.steps, each.complete, each.ok) for each in stream.receipts]
     assert told == [(0, len(each), len(each) == STEPS, True) for each in wanted]
@@ -298,16 +314,10 @@ def test_an_epoch_of_another_batch_size_is_over_with_its_last_batch(
 
 def test_threads_share_the_batches_of_a_pass_and_each_goes_to_one_of_them(client: Client, adapt: Any) -> None:
     def pull() -> None:
-        # A generator is no iterator for threads, and this module makes one around each adapter.
-        while True:
-            with lock:
-                batch = next(shared, None)
-            if batch is None:
-                return
-            got.append(batch)
+        got.extend(shared)
 
     with client.subscribe("train") as stream:
-        begin, lock = adapt(stream, None), threading.Lock()
+        begin = adapt(stream, None)
         for epoch in range(2):
             got, shared = list[Samples](), begin()
             threads = [threading.Thread(target=pull) for _ in range(3)]
