@@ -11,6 +11,7 @@
     ├── StreamStoppedError    the daemon stopped a stream while it was read
     │   └── StreamChangedError    its configuration changed
     ├── BatchesHeldError      the caller holds every batch it may hold
+    ├── NoCopyError           a client, a stream or its adapter was to be pickled or copied
     ├── ReceiptError          an epoch was not delivered exactly once
     ├── LossError             the loss became NaN or infinite during training
     ├── HostError             a command of the host, such as systemctl, failed
@@ -131,6 +132,13 @@ class BatchesHeldError(StreamdError):
             f"{names}{before}), {bound}: drop the arrays and tensors taken from them, and keep batch.copy() or "
             f"images.clone() instead{remedy}"
         )
+
+
+class NoCopyError(StreamdError):
+    """Something that belongs to this process was to be pickled or copied."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} belongs to this process, and can be neither pickled nor copied: {remedy}")
 
 
 class ReceiptError(StreamdError):

@@ -55,6 +55,7 @@ from streamd.errors import (
     ConfigError,
     ConnectError,
     ForkedClientError,
+    NoCopyError,
     RefusedError,
     StreamdError,
     TokenError,
@@ -375,6 +376,10 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses pickle and copies, as for a spawned process or a trial."""
+        raise NoCopyError("a client", f"write  streamd.connect({self.endpoint!r})  in the other process")
 
     @property
     def __array__(self) -> NoReturn:

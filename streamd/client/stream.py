@@ -35,6 +35,7 @@ from streamd.errors import (
     ConfigError,
     ConnectError,
     ForkedClientError,
+    NoCopyError,
     NoDatasetError,
     ProtocolError,
     ReceiptError,
@@ -409,6 +410,14 @@ class Stream:
     def __getitem__(self, place: object) -> NoReturn:
         """Refuses what torch's DataLoader asks of a data set."""
         raise NoDatasetError
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses pickle and copies, as for a spawned process or a trial."""
+        raise NoCopyError(
+            f"stream {self.spec.name!r}",
+            f"write  streamd.connect({self._endpoint!r}).subscribe({self.spec.name!r})  in the other process; a rank "
+            'adds rank="auto"',
+        )
 
     @property
     def __array__(self) -> NoReturn:

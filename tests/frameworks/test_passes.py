@@ -6,6 +6,8 @@ daemon batch by batch, by another way than any pass takes.
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +26,7 @@ from support.forked_child import in_a_forked_child
 
 import streamd
 from streamd.client import Batch, Client, Stream
-from streamd.errors import ConfigError, ForkedClientError, StreamdError, TokenError
+from streamd.errors import ConfigError, ForkedClientError, NoCopyError, StreamdError, TokenError
 from streamd.frameworks.torch import loader
 
 STEPS: Final = 5  # an epoch: 40 samples in batches of 8
@@ -436,3 +438,25 @@ def test_a_loader_that_evaluates_ignores_set_epoch(client: Client) -> None:
             data.set_epoch(epoch)
             assert numbers_of(data) == list(range(8 * STEPS))
         assert {each.epoch for each in stream.receipts} == {0}
+
+
+@pytest.mark.parametrize("copy_it", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_copy_of_a_client_or_a_stream_is_refused_with_what_to_write(
+    client: Client, copy_it: Callable[[object], object]
+) -> None:
+    with client.subscribe("train") as stream:
+        for each, remedy in ((client, r"streamd\.connect\('ipc:.*'\)  in"), (stream, r"\.subscribe\('train'\)  in")):
+            with pytest.raises(NoCopyError, match=rf"can be neither pickled nor copied: write  .*{remedy} the other"):
+                copy_it({"held": each} if copy_it is not copy.copy else each)
+
+
+@pytest.mark.train
+def test_a_copy_of_fit_data_or_of_its_callbacks_is_refused_with_what_to_write(client: Client, tmp_path: Path) -> None:
+    from streamd.frameworks.keras import NanGuard, ResumeCallback, fit_data  # noqa: PLC0415 - imports TensorFlow
+
+    with client.subscribe("train") as stream:
+        data = fit_data(stream)
+        for each in (data, NanGuard(data, client), ResumeCallback(data, tmp_path)):
+            for copy_it in (pickle.dumps, copy.deepcopy):
+                with pytest.raises(NoCopyError, match=r"in the other process or trial|for each trial"):
+                    copy_it(each)

@@ -29,7 +29,7 @@ from streamd.client.arguments import parse_whole_number
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, NoCopyError
 from streamd.frameworks.keras.arguments import (
     VALIDATION_SPLIT_REMEDY,
     FedStream,
@@ -240,6 +240,13 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         parts += [f"y: {', '.join(targets)}"] if targets else []
         parts += ["with weights"] if self.feed.weighted else []
         return f"<fit_data of {self.spec.name!r}: {steps} an epoch, {samples} each; {'; '.join(parts)}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses pickle and copies, as for a spawned process or a trial."""
+        raise NoCopyError(
+            f"fit_data of {self.spec.name!r}",
+            f"write  fit_data(streamd.connect().subscribe({self.spec.name!r}))  in the other process or trial",
+        )
 
     @property
     def __array__(self) -> NoReturn:

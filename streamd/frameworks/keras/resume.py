@@ -12,12 +12,12 @@ import weakref
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import keras
 
 from streamd.client.waiting import print_stderr_line
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, NoCopyError
 from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.finished_steps import FinishedSteps
@@ -130,6 +130,12 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._rate: float | str | None = None  # the learning rate with which the run began
         self._was_stopped = False  # a callback has ended the training within an epoch
         self._receipt_file: ReceiptFile | None = None  # from the beginning of the training on
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses pickle and copies, which hyperparameter tuners make of callbacks."""
+        raise NoCopyError(
+            "ResumeCallback", "make one with a folder of its own in the function that trains, for each trial"
+        )
 
     # --- called by Keras, after all other callbacks
 
