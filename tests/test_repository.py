@@ -210,6 +210,16 @@ def test_only_slots_the_journal_and_the_lock_of_a_process_make_memfds() -> None:
     }
 
 
+def test_whatever_process_is_started_its_stderr_is_chosen() -> None:
+    # An inherited one may be a pipe or a terminal that nothing reads, at which the process would stand still.
+    starts = re.compile(r"(asyncio\.create_subprocess_exec|subprocess\.(Popen|run|call|check_call|check_output))")
+    assert [
+        f"{named(path)}:{call.line}"
+        for path, call in calls_of(STREAMD)
+        if starts.fullmatch(call.name) and "stderr" not in call.keywords
+    ] == []
+
+
 def of_contract(name: str, key: str) -> set[str]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = {contract["name"]: contract for contract in settings["tool"]["importlinter"]["contracts"]}

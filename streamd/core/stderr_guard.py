@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from streamd.core.text import format_count
 from streamd.limits import LOG_CHUNK_BYTES, LOG_LAST_WORDS_S, LOG_UNWRITTEN_BYTES
@@ -173,8 +173,8 @@ class _QueuedFile(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, data: object) -> int:
-        lines = bytes(memoryview(data))  # type: ignore[arg-type] - any buffer
+    def write(self, data: Any) -> int:
+        lines = bytes(data)
         self._writer.write(lines)
         return len(lines)
 

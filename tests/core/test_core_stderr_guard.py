@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import signal
 import subprocess
 import sys
 import termios
@@ -198,4 +197,4 @@ raise ValueError("why")
     assert lines[50] == "Traceback (most recent call last):"
     assert {"ValueError: why", "child"} <= set(lines)
     assert '"event": "log.held"' in lines[-1]
-    assert done.returncode == 1 != signal.SIGPIPE
+    assert done.returncode == 1

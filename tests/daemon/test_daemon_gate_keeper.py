@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,8 @@ from support.coroutine_tests import wait_for_condition
 from support.other_users import DAEMON_USER, MEMBER, as_member, connect_as_member
 
 from streamd.daemon.gate_keeper import GateKeeper
+from streamd.daemon.gate_process import GateProcess
+from streamd.ipc.record_link import RecordLink
 from streamd.limits import QUESTION_WEIGHT
 
 LIMIT_S = 30.0
@@ -268,3 +271,26 @@ async def test_a_gate_whose_socket_was_removed_ends_and_its_clients_come_to_the_
         after = await rig.knock_until_referred()
         assert after != path
         assert after.is_socket()
+
+
+async def test_a_gate_that_is_behind_is_waited_for_and_one_that_reads_nothing_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamd.daemon.gate_process.GATE_UNREAD_S", 0.6)
+    ours, theirs = socket.socketpair()
+    gate = GateProcess(lambda _kind, _body: None)
+    gate._process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import signal; signal.pause()", stderr=asyncio.subprocess.PIPE
+    )
+    gate._link = await RecordLink.open(ours, gate._callbacks, is_of_gate=True)
+    ended, loop = asyncio.ensure_future(gate.wait_until_ended()), asyncio.get_running_loop()
+    for _ in range(40):
+        assert gate.send_frame(b"client", bytes(1 << 20))
+    with theirs:
+        theirs.setblocking(False)
+        until_s = loop.time() + 1.5
+        while loop.time() < until_s:
+            theirs.recv(1 << 20)
+            await asyncio.wait({ended}, timeout=0.2)
+        assert not ended.done()
+        assert await asyncio.wait_for(ended, LIMIT_S) == "signal 9"

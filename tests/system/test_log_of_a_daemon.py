@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import signal
 import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
+from support.daemon_process import LIMIT_S, DaemonProcess, stream_config, wait_until, write_images
 from support.fork_server import ForkedDaemon
 
 import streamd
@@ -59,3 +63,60 @@ def test_every_log_line_is_an_event_and_each_epoch_is_reported_once(daemon: Json
     ]
     assert all(each["decodes_per_batch"] == 1.0 for each in finished)
     assert all(each["seconds"] > 0 and each["samples_per_s"] > 0 and each["verdict"] for each in finished)
+
+
+NOISY = """
+import os, sys
+def f(image, labels, rng):
+    print("printed " * 1000)
+    print("said " * 1000, file=sys.stderr)
+    for descriptor in (1, 2):
+        os.write(descriptor, b"as a C library writes\\n" * 3000)
+    return image, labels
+"""
+
+
+class SilencedDaemon(DaemonProcess):
+    """`streamd serve` whose output goes into a pipe that nothing reads."""
+
+    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        self.source, target = os.pipe()
+        fcntl.fcntl(self.source, fcntl.F_SETPIPE_SZ, 4096)
+        command = [sys.executable, "-m", "streamd.cli.main", *arguments]
+        try:
+            return subprocess.Popen(command, stderr=target, stdout=target, env=self._environment)
+        finally:
+            os.close(target)
+
+    def _said(self, offset: int) -> bytes:
+        del offset
+        return b"daemon.ready"  # which nobody hears: clients wait for it
+
+
+@pytest.mark.long
+def test_a_daemon_whose_log_nothing_reads_serves_reloads_and_ends_whatever_its_workers_write(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 20, "dog": 21})
+    (tmp_path / "noisy.py").write_text(NOISY)
+    stream = stream_config(folder) | {"transform": "noisy:f"}
+    daemon = SilencedDaemon(tmp_path, {"streams": {"train": stream}}, apart=True)
+    daemon.start()
+    try:
+        with streamd.connect(daemon.endpoint, timeout=LIMIT_S) as client:
+            # Each of these logs, and some of them write megabytes.
+            for _ in range(2):
+                with client.subscribe("train", epochs=1) as batches:
+                    assert sum(len(batch) for batch in batches) == 41
+            for worker in daemon.workers():
+                os.kill(worker, signal.SIGKILL)
+            daemon.config.write_text(daemon.config.read_text().replace('"train"', '"other"'))
+            daemon.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: list(client.streams()) == ["other"], "it has read the configuration again")
+            with client.subscribe("other", epochs=1) as batches:
+                assert sum(len(batch) for batch in batches) == 41
+            said = os.read(daemon.source, 1 << 16)
+        assert daemon.terminate() == 0
+    finally:
+        daemon.kill()
+        os.close(daemon.source)
+    assert b" manifest." in said
+    assert b"Traceback" not in said

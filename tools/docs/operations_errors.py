@@ -127,7 +127,7 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "data.back": "",
     "epoch.finished": "Its `verdict` says what to make faster.",
     "log.held": "Look at the event that its field `of` names.",
-    "log.unwritten": "Look for what stopped reading: a log driver that hangs, a full disk, a pager, Ctrl-S in a terminal.",
+    "log.unwritten": "Look for what stopped reading: a log driver that hangs, a full disk, Ctrl-S in a terminal.",
     "manifest.listing": (
         "Wait: listing ten million files takes a minute or, from a network disk with a cold cache, much longer."
     ),

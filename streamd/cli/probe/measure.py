@@ -18,6 +18,7 @@ from streamd.client import connect
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import compute_slot_bytes
+from streamd.core.stderr_guard import child_stderr
 from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
 from streamd.ipc.endpoint import is_remote
@@ -137,7 +138,9 @@ def _run_trainers(
 def _start_trainer(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a trainer in its own process group, which the terminal's Ctrl-C does not reach; kills it at the end."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, process_group=0) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=child_stderr(), bufsize=0, process_group=0
+    ) as process:
         try:
             yield process
         finally:
