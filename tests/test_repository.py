@@ -39,6 +39,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.class_colours",
         "core.counters",
         "core.epoch_timing",
+        "core.host",
         "core.permutation",
         "core.receipt",
         "core.sampler",
@@ -65,7 +66,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
 
 # Of core all is pure but these: a contract in pyproject.toml names each of the others.
 IMPURE_CORE: Final = frozenset(
-    {"core.counters", "core.import_function", "core.log", "core.spec_file", "core.stderr_guard"}
+    {"core.counters", "core.host", "core.import_function", "core.log", "core.spec_file", "core.stderr_guard"}
 )
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.

@@ -10,6 +10,7 @@
     counters       numbers by group and name                     epoch_timing     where an epoch's time went
     log            events, for people, journal and programs      import_function  the user's own function, by name
     bottleneck     the stage that limits trainers, in words      digest_pieces    digests of epochs from the plan alone
+    host           its folders, named files, processors, memory
 
-Pure: no I/O, no clock, no threads. The exceptions are `log`, `counters`, `import_function` and `spec_file`.
+Pure: no I/O, no clock, no threads. The exceptions are `log`, `counters`, `import_function`, `spec_file` and `host`.
 """

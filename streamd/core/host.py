@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,16 +41,16 @@ _NO_LIMIT: Final = 1 << 62  # cgroups of version 1 have a number near it where t
 # --- folders
 
 
-def find_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def find_state_folder() -> Path:
     """Returns where state is kept: $STATE_DIRECTORY, else $XDG_STATE_HOME/streamd, else ~/.local/state/streamd.
 
     Raises ConfigError for a user without a home.
     """
-    if given := environment.get("STATE_DIRECTORY"):
+    if given := os.environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
-    if given := environment.get("XDG_STATE_HOME"):
+    if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given) / _STATE_SUFFIX
-    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home
     if home == "~":
         raise ConfigError(
             f"there is no place to keep state in: user {os.geteuid()} has no home folder, and $HOME is not set; set "
@@ -59,10 +59,10 @@ def find_state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / _HOME_STATE / _STATE_SUFFIX
 
 
-def list_runtime_folders(environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
+def list_runtime_folders() -> dict[str, Path]:
     """Returns the folders for sockets that the environment names, by the names of their variables, best one first."""
-    given = {name: environment.get(name, "").split(":")[0] for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR")}
-    return {name: Path(folder) for name, folder in given.items() if folder}
+    service, user = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0], os.environ.get("XDG_RUNTIME_DIR", "")
+    return {name: Path(place) for name, place in (("RUNTIME_DIRECTORY", service), ("XDG_RUNTIME_DIR", user)) if place}
 
 
 def make_temporary_folder(prefix: str, parent: str | None = None) -> Path:

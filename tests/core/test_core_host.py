@@ -31,6 +31,19 @@ GIB = 1 << 30
 # --- places
 
 
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets those that name places, and no others."""
+
+    def set_variables(**given: str) -> None:
+        for name in ("STATE_DIRECTORY", "XDG_STATE_HOME", "HOME", "RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+
+    return set_variables
+
+
 @pytest.mark.parametrize(
     ("environment", "place"),
     [
@@ -40,20 +53,27 @@ GIB = 1 << 30
         ({"STATE_DIRECTORY": "", "XDG_STATE_HOME": "", "HOME": "/h"}, "/h/.local/state/streamd"),
     ],
 )
-def test_state_lies_where_the_first_variable_says(environment: dict[str, str], place: str) -> None:
-    assert find_state_folder(environment) == Path(place)
+def test_state_lies_where_the_first_variable_says(
+    environment: dict[str, str], place: str, variables: Callable[..., None]
+) -> None:
+    variables(**environment)
+    assert find_state_folder() == Path(place)
 
 
-def test_a_user_without_a_home_is_told_which_variable_names_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_told_which_variable_names_a_place(
+    variables: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables()
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does for a uid without a line in passwd
     with pytest.raises(ConfigError, match=r"user \d+ has no home folder.*set STATE_DIRECTORY"):
-        find_state_folder({})
+        find_state_folder()
 
 
-def test_sockets_lie_in_the_services_folder_before_the_users() -> None:
-    given = {"XDG_RUNTIME_DIR": "/run/user/7", "RUNTIME_DIRECTORY": "/run/a:/run/b"}
-    assert list(list_runtime_folders(given).values()) == [Path("/run/a"), Path("/run/user/7")]
-    assert list_runtime_folders({"XDG_RUNTIME_DIR": ""}) == {}
+def test_sockets_lie_in_the_services_folder_before_the_users(variables: Callable[..., None]) -> None:
+    variables(XDG_RUNTIME_DIR="/run/user/7", RUNTIME_DIRECTORY="/run/a:/run/b")
+    assert list(list_runtime_folders().values()) == [Path("/run/a"), Path("/run/user/7")]
+    variables(XDG_RUNTIME_DIR="")
+    assert list_runtime_folders() == {}
 
 
 def test_a_temporary_folder_ends_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,8 @@ REMOVED: dict[str, Callable[[Path], object]] = {
 }
 
 
-def count_renewals(daemon: DaemonProcess) -> int:
-    return daemon.log.read_text().count("endpoint.gone: made anew")
+def has_renewed(daemon: DaemonProcess, times: int) -> bool:
+    return daemon.log.read_text().count("endpoint.gone: made anew") >= times
 
 
 def test_whatever_is_removed_of_an_endpoint_is_made_anew_and_trainers_go_on(images: Path, start_daemon: Start) -> None:
@@ -57,7 +58,7 @@ def test_whatever_is_removed_of_an_endpoint_is_made_anew_and_trainers_go_on(imag
             taken = iter(stream)
             assert len(next(taken)) == 8
             remove(place)
-            wait_until(lambda number=number: count_renewals(daemon) >= number, f"{what} is made anew")  # type: ignore[misc]
+            wait_until(partial(has_renewed, daemon, number), f"{what} is made anew")
             assert sum(1 for _ in taken) == BATCHES - 1, what
             assert [receipt.ok for receipt in stream.receipts] == [True]
         with (

@@ -150,4 +150,4 @@ def test_completing_a_word_opens_no_fifo(tmp_path: Path) -> None:
         params = {"config": str(tmp_path / "config.yaml")}  # noqa: RUF012 - a stand-in
 
     os.mkfifo(tmp_path / "config.yaml")
-    assert list(complete_stream_names(Context(), "")) == []  # type: ignore[arg-type]
+    assert list(complete_stream_names(Context(), "")) == []  # type: ignore[arg-type]  # stands for typer's
