@@ -21,7 +21,7 @@ from support.stream_fake import make_spec
 
 import streamd
 from streamd.core import spec_file
-from streamd.core.spec import ImageSpec, PixelId
+from streamd.core.spec import ImageSpec, PixelId, Resize
 from streamd.decode import inference, pixel_id
 from streamd.decode.decoders import decode_image, decode_sample
 from streamd.decode.geometry import Size
@@ -168,7 +168,7 @@ def image_specs(draw: st.DrawFn, modes: tuple[Literal["RGB", "L", "RGBA", "index
     mode = draw(st.sampled_from(modes))
     channels = {"RGB": 3, "RGBA": 4, "raw": 2}.get(mode, 1)
     dtype: Any = "uint16" if mode == "raw" else "uint8"
-    resize = draw(st.sampled_from(["stretch", "crop", "pad", "random_crop"]))
+    resize: Resize = draw(st.sampled_from(["stretch", "crop", "pad", "random_crop"]))
     height, width = draw(st.tuples(st.integers(1, 24), st.integers(1, 24)))
     return ImageSpec(height, width, channels, resize, draw(st.booleans()), mode=mode, dtype=dtype, fill=7)
 
