@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.dataset.labels.encode import order_classes
+from streamd.dataset.labels.encode import MISSING_WORDS, is_list_text, order_classes
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.packed_names import choose_name_key, choose_unused_key
 
@@ -113,4 +113,6 @@ def _build_box_keys(spec: LabelSpec, *, is_delivered: bool) -> dict[str, object]
 
 def _is_class_numbering_recoverable(spec: LabelSpec) -> bool:
     """Returns whether the classes would get the same numbers from the data alone."""
-    return all(spec.counts) and order_classes(map(str, spec.classes)) == spec.classes
+    names = [str(each) for each in spec.classes]
+    are_plain = not any(name.casefold() in MISSING_WORDS or is_list_text(name) for name in names)
+    return all(spec.counts) and are_plain and order_classes(names) == spec.classes

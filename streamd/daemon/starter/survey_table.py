@@ -100,6 +100,8 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     left_out = {name: "two columns have this name" for name, count in counts.items() if count > 1 and name}
     left_out |= dict.fromkeys(others, f"names images, as {image.name} does")
     left_out |= dict.fromkeys(table.picture_columns, "holds pictures")
+    if counts[""]:
+        left_out["without a name"] = "a data frame saves its index so"
     if parts is not None:
         left_out[parts.column] = "says which rows are train and validation"
     for name in positions.keys() - left_out.keys() - {image.name, *chosen.labels}:

@@ -59,6 +59,14 @@ def test_labels_called_name_or_weight_keep_their_names(tmp_path: Path) -> None:
             LabelSpec("a", "category", classes=("dog", "cat"), counts=(1, 1)),
             {"type": "category", "classes": ["dog", "cat"]},
         ),
+        (
+            LabelSpec("a", "category", classes=("0", "1", "nan"), counts=(1, 1, 1)),
+            {"type": "category", "classes": ["0", "1", "nan"]},
+        ),
+        (
+            LabelSpec("a", "category", classes=("[a, b]", "c"), counts=(1, 1)),
+            {"type": "category", "classes": ["[a, b]", "c"]},
+        ),
         (LabelSpec("a", "category", classes=(0, 1), counts=(1, 0)), {"type": "category", "classes": [0, 1]}),
         (LabelSpec("a", "tags", classes=("x",), counts=(1,)), {"type": "tags", "classes": ["x"]}),
         (LabelSpec("a", "float"), "float"),

@@ -41,7 +41,9 @@ def test_images_labels_and_parts_are_found_and_the_rest_is_left_out_with_its_rea
     found = survey(
         tmp_path,
         {
+            "": [*range(8)],
             "id": [*range(8)],
+            "Unnamed: 0": [1, 2, 3, 4] * 2,
             "file": [*FILES],
             "angle": [number / 3 for number in range(8)],
             "kind": ["cat", "dog"] * 4,
@@ -49,7 +51,12 @@ def test_images_labels_and_parts_are_found_and_the_rest_is_left_out_with_its_rea
         },
     )
     assert found.labels == {"angle": "float", "kind": "category"}
-    assert found.left_out == {"id": "numbers the rows", "split": "says which rows are train and validation"}
+    assert found.left_out == {
+        "split": "says which rows are train and validation",
+        "without a name": "a data frame saves its index so",
+        "id": "numbers the rows",
+        "Unnamed: 0": "the index of a data frame, which numbers its rows",
+    }
     source = {"path": str(tmp_path / "all.csv"), "image": "file"}
     values = {"train": "train", "validation": "val", "test": "test"}
     assert found.sources == {name: {**source, "where": {"split": value}} for name, value in values.items()}
