@@ -50,11 +50,12 @@ _TEXT_BYTES: Final = 4096  # read of each
 _BOX_LINE: Final = re.compile(rb"\s*[0-9]+(?:\s+-?[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?){4,}\s*")
 _STREAMS_KEY: Final = re.compile(rb"""(?:^|[{,]\s*)["']?streams["']?\s*:""", re.MULTILINE)
 _SHOWN_NAMES: Final = 5
+_METADATA_NAMES: Final = frozenset({b"metadata.csv", b"metadata.tsv", b"metadata.parquet", b"metadata.jsonl"})
 _YAML_SUFFIXES: Final = (b".yaml", b".yml")
 CONFIG_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 Settings = dict[str, object]
-ServedKind = Literal["folder", "yolo", "coco"]
+ServedKind = Literal["folder", "yolo", "coco", "table"]
 
 
 class FolderTree:
@@ -588,6 +589,24 @@ def _find_own_ends(names: Iterable[bytes]) -> set[str]:
     return found
 
 
+# --- a table
+
+
+def _find_metadata(tree: FolderTree) -> FoundLayout | None:
+    """Recognises pictures with a table of their labels, as data sets of Hugging Face have it, not beside classes."""
+    tables = [os.fsdecode(name) for name in tree.entries().others if name.lower() in _METADATA_NAMES]
+    if not tables or sum(map(tree.has_images, tree.folders()[:_TRIED_FOLDERS])) > 1:
+        return None
+    name, seen = "pictures with a table", f"{format_list(tables, _SHOWN_NAMES)} lies beside the pictures"
+    if len(tables) > 1:
+        return FoundLayout(name, seen, "give the path of one of them")
+    if tables[0].lower().endswith(".jsonl"):
+        return FoundLayout(name, seen, ".jsonl is not read in this version: save it as metadata.csv")
+    path = tree.path(tables[0])
+    remedy = f"write source: {{kind: table, path: {format_path(path)}, image: COLUMN}}"
+    return FoundLayout(name, seen, remedy, "table", {TRAIN: LayoutStream({"path": str(path)})})
+
+
 # --- parts
 
 
@@ -662,6 +681,7 @@ LAYOUTS: Final = (
     Layout("LabelMe", _find_labelme),
     Layout("pictures and their masks", _find_masks),
     Layout("masks beside their pictures", _find_masks_beside),
+    Layout("pictures with a table", _find_metadata, annotated=False),
     Layout("parts", _find_parts, annotated=False),
     Layout("parts inside classes", _find_parts_inside_classes, annotated=False),
     Layout("parts by other names", _find_parts_by_other_names, annotated=False),

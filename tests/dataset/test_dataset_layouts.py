@@ -126,6 +126,21 @@ ROWS: Final = (
         says="the only folder, pets: the folder holds train, val; give the path ",
         warns="the only folder, pets",
     ),
+    # A table.
+    Row(
+        "a table of labels",
+        {**names("{}"), "metadata.csv": "file_name,kind\n0.jpg,a\n1.jpg,b\n2.jpg,a\n3.jpg,b\n"},
+        split({"kind": "table", "path": "metadata.csv", "image": "file_name"}),
+        notes="this looks like pictures with a table: metadata.csv lies beside the pictures",
+        warns="looks like pictures with a table",
+    ),
+    Row("a table beside classes", {**folders("cat", "dog"), "metadata.csv": "file_name,kind\n"}, CLASSES),
+    Row(
+        "a table of JSON lines",
+        {**names("{}"), "metadata.jsonl": "{}\n"},
+        says="looks like pictures with a table: metadata.jsonl lies beside the pictures; .jsonl is not read in this",
+        warns="looks like pictures with a table",
+    ),
     # Masks.
     Row(
         "masks",

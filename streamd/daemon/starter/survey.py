@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,9 @@ _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 _HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".hdf")
 _LMDB_FILE: Final = "data.mdb"
 _ARCHIVES: Final = (".zip", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+_TFRECORD_SUFFIXES: Final = (".tfrecord", ".tfrecords")
+_ROW_SUFFIXES: Final = (".arrow", ".feather", ".jsonl")
+_SHEET_SUFFIXES: Final = (".xlsx", ".xls", ".ods")
 _SEE_README: Final = "(README, Every kind of data)"
 _HDF5_REMEDY: Final = (
     f"write config.yaml yourself, with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
@@ -58,9 +62,12 @@ _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
         "a text",
         f"for lines with a path and a label write config.yaml yourself, with {_FILELIST_SOURCE}",
     ),
+    (_TFRECORD_SUFFIXES, "a TFRecord", "kind: tfrecord is not in this version: write its pictures into tar files"),
+    (_ROW_SUFFIXES, "a table that is not read in this version", "save it as .parquet or .csv"),
+    (_SHEET_SUFFIXES, "a spreadsheet", "export it as .csv"),
     (_ARCHIVES, "compressed", "unpack it, and give the path of the folder or the tar"),
 )
-_OTHER_SUFFIXES: Final = (*_HDF5_SUFFIXES, ".mdb", ".npy", ".npz", ".txt", ".lst", *_ARCHIVES)
+_OTHER_SUFFIXES: Final = tuple(suffix for suffixes, _, _ in _REFUSED_FILES for suffix in suffixes)
 CONFIG_REMEDY: Final = "give the path of a configuration with --config"
 _CONFIG_KINDS: Final = (
     "a configuration has streams:, YOLO's data.yaml has train: and names:, and a COCO file has images, annotations and "
@@ -158,6 +165,11 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
             f"yourself: {'; or '.join(each.remedy for each in found)}"
         )
     # Parts that are folders of one kind each are surveyed below, since they may hold tars.
+    if found and found[0].kind == "table":
+        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+
+        table = survey_table(Path(str(found[0].streams[TRAIN].source["path"])), choices)
+        return replace(table, layout=f"this looks like {found[0].name}: {found[0].seen}")
     if found and not (parts and found[0].is_parts):
         _check_choices(choices, f"{format_path(path)} is {found[0].name}", root=found[0].kind == "coco")
         return _survey_layout(path, found[0])
