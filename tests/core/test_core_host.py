@@ -105,6 +105,16 @@ def make_fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def link_to_fifo(path: Path) -> None:
+    make_fifo(path.with_name("f"))
+    path.symlink_to("f")
+
+
+def make_huge_file(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 42)
+
+
 def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         before = Path.cwd()
@@ -117,14 +127,14 @@ def make_socket(path: Path) -> None:
 
 ODD_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "fifo": (make_fifo, "it is a FIFO, and not a regular file"),
-    "link to a FIFO": (lambda path: (make_fifo(path.with_name("f")), path.symlink_to("f"))[1], "it is a FIFO"),
+    "link to a FIFO": (link_to_fifo, "it is a FIFO"),
     "socket": (make_socket, "it is a socket"),
     "endless device": (lambda path: path.symlink_to("/dev/zero"), "it is a device"),
     "terminal": (lambda path: path.symlink_to("/dev/tty"), "it is a device"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
     "dangling link": (lambda path: path.symlink_to("nowhere"), "No such file"),
     "loop of links": (lambda path: path.symlink_to(path.name), "Too many levels"),
-    "huge sparse file": (lambda path: (path.touch(), os.truncate(path, 1 << 42))[1], "more than .* bytes"),
+    "huge sparse file": (make_huge_file, "more than .* bytes"),
 }
 
 

@@ -153,12 +153,11 @@ def test_a_lock_and_folders_that_were_removed_are_made_anew(place: Path, served:
     folder = served.create_gate_folder()
     served.open_public_socket().close()
     assert served.renew_lock_and_folders() == []
-    assert not served.is_door_gone
     shutil.rmtree(place.parent)
     lock, own = Path(f"{place}.lock"), own_socket_path(folder).parent
     assert served.renew_lock_and_folders() == [lock, folder, own]
     assert [read_mode(each) for each in (lock, folder, own)] == [0o600, 0o711, 0o700]
-    assert served.is_door_gone
+    assert served.folders[1:] == [folder, own]
     second = ServedEndpoint(f"ipc://{place}")
     with pytest.raises(ConfigError, match="another streamd is already listening"):
         second.lock()
@@ -197,3 +196,15 @@ def test_a_handed_socket_whose_path_is_gone_is_for_its_manager_to_mend(place: Pa
             with pytest.raises(ConfigError, match="the socket that the service manager made there is gone"):
                 ask()
         served.close()
+
+
+def test_a_door_is_gone_when_something_else_is_at_its_path(place: Path, served: ServedEndpoint) -> None:
+    found = [served.is_door_gone]
+    served.lock()
+    with served.open_public_socket():  # while it is open, no other file gets its number
+        found.append(served.is_door_gone)
+        place.unlink()
+        found.append(served.is_door_gone)
+        place.touch()
+        found.append(served.is_door_gone)
+    assert found == [False, False, True, True]

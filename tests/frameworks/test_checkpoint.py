@@ -171,7 +171,7 @@ def test_an_unreadable_state_is_an_error_and_not_a_fresh_start(
     def broken(_: Path) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr("streamd.frameworks.checkpoint.read_regular_file", broken)
     with pytest.raises(ConfigError, match=r"step-0000004 cannot be read \(Input/output error\): fix that, or move"):
         checkpoints.load_newest_state()
 

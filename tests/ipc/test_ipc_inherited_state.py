@@ -92,9 +92,13 @@ def test_what_a_launcher_leaves_is_put_right(tmp_path: Path, how: str) -> None:
 
 
 def test_what_a_umask_takes_from_others_stays_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = iter([0o727])
-    masks: list[int] = []
-    monkeypatch.setattr(os, "umask", lambda mask: masks.append(mask) or next(given, 0))
+    masks = [0o727]
+
+    def set_umask(mask: int) -> int:
+        masks.append(mask)
+        return masks[-2]
+
+    monkeypatch.setattr(os, "umask", set_umask)
     monkeypatch.setattr("signal.pthread_sigmask", lambda *_: None)
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
     correct_inherited_state()
