@@ -72,6 +72,16 @@ def test_serve_refuses_a_size_without_a_path() -> None:
         raise done.exception or AssertionError
 
 
+def test_a_path_with_streams_is_served_as_a_configuration_and_takes_no_choices(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("streams:\n  train: {sorce: 1}\n")
+    for options, says in (
+        ([], "mine.yaml:2: streams.train.sorce: "),
+        (["--label", "a"], "--label: is for the data at PATH"),
+    ):
+        done = CliRunner().invoke(app, ["serve", str(tmp_path / "mine.yaml"), *options])
+        assert says in str(done.exception)
+
+
 def has_started_or_ended(log: Path, daemon: subprocess.Popen[bytes]) -> bool:
     return b"daemon.ready" in log.read_bytes() or daemon.poll() is not None
 

@@ -95,8 +95,8 @@ def test_root_label_and_encoding_decide_how_data_are_read_and_are_no_keys_of_a_c
     (tmp_path / "all.csv").write_bytes(
         "file,größe,art\n".encode("cp1252") + b"".join(b"%04d.jpg,%d,x%d\n" % (n, n, n % 2) for n in range(6))
     )
-    chosen = {"root": str(folder / "cat"), "labels": ("größe",), "encoding": "cp1252"}
-    made = choose_config_source(LocalDaemonRequest(str(tmp_path / "all.csv"), "", (8, 9), **chosen))
+    asked = LocalDaemonRequest(str(tmp_path / "all.csv"), "", (8, 9), str(folder / "cat"), ("größe",), "cp1252")
+    made = choose_config_source(asked)
     assert isinstance(made, dict)
     assert made["streams"]["train"]["labels"] == {"größe": "int"}
     source = made["streams"]["train"]["source"]

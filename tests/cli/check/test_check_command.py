@@ -44,6 +44,12 @@ def test_good_data_are_reported_with_exit_status_0(config: Path) -> None:
 
 
 @pytest.mark.long
+def test_the_configuration_may_be_named_without_an_option_but_not_twice(config: Path) -> None:
+    named = CliRunner().invoke(app, ["check", str(config)])
+    assert named.exit_code == 0, named.output
+    assert CliRunner().invoke(app, ["check", str(config), "--config", "other.yaml"]).exit_code == 2
+
+
 def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Path) -> None:
     (folder / "cat" / "empty.jpg").write_bytes(b"")
     done = check(config)
