@@ -27,8 +27,8 @@ _FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
     ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
     ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
     ("damaged", re.compile(
-        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |its size is |a TIFF "
-        r"(cut|truncated|whose)|a pixel"
+        r"(a damaged|an empty|its chunk|a file that begins with) |\d+ zero bytes|unreadable EXIF|a size |its size is "
+        r"|a TIFF (cut|truncated|whose)|a pixel"
     )),
 )  # fmt: skip
 _SAMPLES_PER_PAGE: Final = 24

@@ -55,7 +55,10 @@ def test_the_code_that_finds_a_wrong_size_uses_the_words_that_classify_it() -> N
     assert kinds == ["damaged", "large", "large"]
 
 
-@pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(b"", "damaged"), (bytes(100), "damaged"), (bytes(9999) + b"\xff", "damaged"), (b"%PDF-1.7", "unfit")],
+)
 def test_damaged_files_and_other_formats_are_different_kinds(data: bytes, kind: str) -> None:
     with pytest.raises(BadImageError) as caught:
         detect_format(data)
