@@ -6,11 +6,13 @@ a 500x375 photograph, 5/8 takes a fifth longer than full scale, and 3/8 takes lo
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 import threading
-from collections.abc import Sequence
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -46,6 +48,30 @@ _EXIF: Final = b"Exif\x00\x00"
 _WITHOUT_LENGTH: Final = frozenset({0xFF01, *range(0xFFD0, _SCAN)})
 _WITH_LENGTH: Final = frozenset(range(0xFF02, 0xFFFF)) - _WITHOUT_LENGTH - {_SCAN}
 _MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest colour profiles take some hundred
+
+# What a file is taken apart by when libjpeg complains about it: the last bytes of markers.
+_SCAN_BYTE: Final = _SCAN & 0xFF
+_END: Final = 0xD9
+_END_MARKER: Final = b"\xff\xd9"
+_RESTARTS: Final = 0xDD  # says that scans have restart markers
+_AFTER_RESTARTS: Final = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL_FRAMES: Final = frozenset({0xC0, 0xC1})
+_PROGRESSIVE_FRAMES: Final = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_HIERARCHICAL_FRAMES: Final = frozenset({0xC5, 0xC6, 0xCD, 0xCE})
+_FRAME_BYTES: Final = 6  # bits, height, width, number of channels
+_CHANNELS: Final = frozenset({1, 3, 4})
+_LS_FRAME: Final = 0xF7
+_KEPT_MARKERS: Final = _FRAMES | {_LS_FRAME, 0xC4, 0xCC, 0xDA, 0xDB, _RESTARTS}  # frames, tables, scans
+_METADATA_MARKERS: Final = frozenset({*range(0xE0, 0xF0), 0xFE})
+_ALL_COEFFICIENTS: Final = b"\x00\x3f\x00"
+_JFIF_MARKER: Final = 0xE0
+_JFIF: Final = b"JFIF\x00"
+_KEPT_METADATA: Final = {_JFIF_MARKER: _JFIF, 0xE1: b"Exif\x00\x00", 0xEE: b"Adobe"}  # colours and orientation
+_EXTRANEOUS: Final = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
+_READ_AHEAD_BYTES: Final = 8
+_RUN: Final = re.compile(rb"(.)\1{15}", re.DOTALL)  # equal bytes, as no part of a scan with pictures in it has them
+
 _UNKNOWN_SUBSAMPLING: Final = "Could not determine subsampling level"  # what TurboJPEG says of such a header
 _REDUCTIONS: Final = (8, 4, 2)
 _BUFFER_BYTES: Final = 128 * KIB  # larger decodes are written to their rows directly, see _DecodeBuffer
@@ -60,6 +86,13 @@ _USUAL_SAMPLINGS: Final = frozenset({0x11, 0x21, 0x22})  # of the first colour: 
 # data before its pixels, so its orientation need not be searched for.
 _TABLES: Final = struct.Struct(">7x4s29x4s179x4s29x4s179x2s")
 _USUAL_TABLES: Final = (b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xda")
+
+
+class _JpegFaultError(BadImageError):
+    """libjpeg complains about a file."""
+
+    def __init__(self, data: bytes, what: str, fault: str) -> None:
+        super().__init__(_describe_unread_jpeg(data) or f"{what}: {fault}")
 
 
 class _DecodeBuffer(threading.local):
@@ -83,6 +116,15 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
 
     Returns how the upright picture lands in the row. Raises BadImageError.
     """
+    try:
+        return _decode_sound_jpeg(data, row, image, draw)
+    except _JpegFaultError as error:
+        if _UNKNOWN_SUBSAMPLING in str(error):  # of the colours, where the header began as most do
+            return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
+        return _decode_sound_jpeg(_leave_out_padding(data, error), row, image, draw)
+
+
+def _decode_sound_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> Geometry:
     usual = _parse_size_of_usual_header(data)
     if usual is not None:
         orientation = UPRIGHT if _has_standard_huffman_tables(data) else _find_orientation(data, _USUAL.size)
@@ -103,6 +145,15 @@ def decode_jpeg_into_rows(
 
     Returns how the upright picture lands in each row. Raises BadImageError.
     """
+    try:
+        return _decode_sound_jpeg_into_rows(data, rows, image, draws)
+    except _JpegFaultError as error:
+        return _decode_sound_jpeg_into_rows(_leave_out_padding(data, error), rows, image, draws)
+
+
+def _decode_sound_jpeg_into_rows(
+    data: bytes, rows: Sequence[Row], image: ImageSpec, draws: Sequence[Draw | None]
+) -> list[Geometry]:
     size = _read_three_colour_size(data)
     if size is None:
         return pillow.decode_into_rows_with_pillow(data, rows, image, "JPEG", draws)
@@ -129,8 +180,10 @@ def _read_three_colour_size(data: bytes) -> PixelSize | None:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
         if _UNKNOWN_SUBSAMPLING in str(error):
+            if (unread := _describe_unread_jpeg(data)) is not None:
+                raise BadImageError(unread) from error
             return None
-        raise BadImageError(f"a damaged JPEG header: {error}") from error
+        raise _JpegFaultError(data, "a damaged JPEG header", str(error)) from error
     check_image_size(height, width)
     return None if colourspace in {"CMYK", "YCCK"} else (height, width)
 
@@ -189,7 +242,7 @@ def _decode_pixels(data: bytes, image: ImageSpec, least: PixelSize, buffer: Row 
     try:
         pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
     except ValueError as error:
-        raise BadImageError(f"a damaged JPEG: {error}") from error
+        raise _JpegFaultError(data, "a damaged JPEG", str(error)) from error
     return pixels
 
 
@@ -237,6 +290,149 @@ def list_possible_geometries(image: ImageSpec, size: PixelSize) -> list[Geometry
 def _has_standard_huffman_tables(data: bytes) -> bool:
     """Whether only the tables of the standard lie between the usual frame and the pixels, and so no EXIF data."""
     return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
+
+
+class _Segment(NamedTuple):
+    """A segment of a file: its marker, `start` to `end` with its scan if it begins one, and its content."""
+
+    marker: int
+    start: int
+    end: int
+    body: bytes
+
+
+def _iterate_segments(data: bytes) -> Iterator[_Segment]:
+    """Yields the segments that libjpeg reads pixels by, and EXIF data, whatever lies between them.
+
+    Ends at the end marker, at the end of the file, and after as many segments as a hostile file may hold.
+    """
+    at, behind_scan = 2, _MARKER
+    for _ in range(_MOST_SEGMENTS):
+        found = _MARKER.search(data, at)
+        if found is None or data[found.end() - 1] == _END or len(data) < found.end() + 2:
+            return
+        at, marker = found.end(), data[found.end() - 1]
+        if marker in _KEPT_MARKERS or marker in _METADATA_MARKERS:
+            end = at + int.from_bytes(data[at : at + 2])
+            body = data[at + 2 : end]
+            if marker == _RESTARTS:
+                behind_scan = _AFTER_RESTARTS
+            elif marker == _SCAN_BYTE:
+                behind = behind_scan.search(data, end)
+                end = len(data) if behind is None else behind.start()
+            prefix = _KEPT_METADATA.get(marker)
+            if marker in _KEPT_MARKERS or (prefix is not None and body.startswith(prefix)):
+                yield _Segment(marker, found.start(), end, body)
+            at = end
+
+
+def _describe_unread_jpeg(data: bytes) -> str | None:
+    """Returns the kind of a JPEG that no decoder here reads; None for one that is read, and may be damaged."""
+    frame = next((each for each in _iterate_segments(data) if each.marker in {*_FRAMES, _LS_FRAME}), None)
+    if frame is None or len(frame.body) < _FRAME_BYTES:
+        return None
+    bits, channels = frame.body[0], frame.body[_FRAME_BYTES - 1]
+    if frame.marker == _LS_FRAME:
+        return "a JPEG-LS image: convert it to JPEG or PNG"
+    if frame.marker in _HIERARCHICAL_FRAMES:
+        return "a hierarchical JPEG: convert it to a plain JPEG or PNG"
+    if bits != 8:  # noqa: PLR2004 - a byte
+        return f"a JPEG of {bits} bits per channel: convert it to 8 bits, or to a PNG of 16 bits"
+    return None if channels in _CHANNELS else f"a JPEG of {channels} channels: convert it to RGB"
+
+
+def _leave_out_padding(data: bytes, error: _JpegFaultError) -> bytes:
+    """Returns the JPEG without what libjpeg complains of, where that decides on no pixel; else raises `error`.
+
+    Left out are metadata, bytes between segments, and the bytes that cameras, scanners and file systems leave behind
+    the last scan or in place of the end marker. What is kept must show the whole picture, without a complaint.
+    """
+    segments = [*_iterate_segments(data)]
+    while segments and segments[-1].marker != _SCAN_BYTE:
+        segments.pop()
+    if not _is_shown_whole(segments):
+        raise error
+    kept, is_sequential = [data[:2]], False
+    for segment in segments:
+        piece = data[segment.start : segment.end]
+        if segment.marker in _FRAMES:
+            # Before anything is decoded: a header that libjpeg complains of was not asked for the size.
+            check_image_size(int.from_bytes(segment.body[1:3]), int.from_bytes(segment.body[3:5]))
+            is_sequential = segment.marker in _SEQUENTIAL_FRAMES
+        elif segment.marker == _JFIF_MARKER:
+            # libjpeg knows version 1 only, and all versions say the same of the pixels.
+            piece = piece[: 4 + len(_JFIF)] + b"\1" + piece[5 + len(_JFIF) :]
+        elif segment.marker == _SCAN_BYTE and is_sequential:
+            # A sequential scan has all coefficients, whatever it says of their range.
+            head = 4 + len(segment.body)
+            piece = piece[: head - 3] + _ALL_COEFFICIENTS + piece[head:]
+        kept.append(piece)
+    plain = b"".join(kept)
+    fault = _find_fault(plain + _END_MARKER)
+    if fault is None:
+        return plain + _END_MARKER
+    found = _EXTRANEOUS.search(fault)
+    if found is None:
+        raise error
+    # libjpeg reads some bytes ahead, and does not count those.
+    most = len(plain) - int(found[1])
+    ends = range(most - _READ_AHEAD_BYTES, most + 1)
+    place = bisect_left(ends, True, key=lambda each: _find_fault(plain[:each] + _END_MARKER) is None)
+    if place == len(ends):
+        raise error
+    end, scan = ends[place], segments[-1]
+    if not _is_end_of_scan(plain, len(plain) - (scan.end - scan.start) + 4 + len(scan.body), end):
+        raise error
+    return plain[:end] + _END_MARKER
+
+
+def _is_shown_whole(segments: Sequence[_Segment]) -> bool:
+    """Whether the scans hold all coefficients of all channels, in full precision: a file may end between two scans."""
+    missing, is_progressive = {(-1, -1)}, False
+    for segment in segments:
+        if segment.marker in _FRAMES:
+            missing = {(channel, place) for channel in segment.body[_FRAME_BYTES::3] for place in range(64)}
+            is_progressive = segment.marker in _PROGRESSIVE_FRAMES
+        elif segment.marker == _SCAN_BYTE and segment.body:
+            count = 2 * segment.body[0]
+            first, last, precision = segment.body[count + 1 : count + 4].ljust(3, b"\xff")
+            places = range(64) if not is_progressive else range(first, last + 1) if not precision & 15 else ()
+            missing -= {(channel, place) for channel in segment.body[1 : count + 1 : 2] for place in places}
+    return not missing
+
+
+def _is_end_of_scan(data: bytes, start: int, end: int) -> bool:
+    """Whether a scan from `start`, which is read up to `end`, ended there when it was written.
+
+    Where a part of a scan is missing or wrong, the decoder takes other bytes for pixels. Its last byte then mostly has
+    bits behind the last code that are not all ones, as an encoder writes them, or holes show as runs of equal bytes.
+    """
+    if _RUN.search(data, start, end + 1) is not None:
+        return False
+    is_stuffed = data[end - 2 : end] == b"\xff\x00"
+    if data[end - 1] == data[end] and not is_stuffed:
+        return False
+    last = 0xFF if is_stuffed else data[end - 1]
+    ones = next((place for place in range(8) if not last >> place & 1), 8)
+    if ones >= 7:  # noqa: PLR2004 - at least one bit of the last byte belongs to the scan
+        return True
+    # If the last bit that is not set belongs to no code, its value changes nothing.
+    changed = last | 1 << ones
+    other = data[: end - 1] + bytes((changed,)) + (b"\x00" if changed == 0xFF else b"") + _END_MARKER  # noqa: PLR2004
+    return _find_fault(other) is not None or _hash_pixels(other) != _hash_pixels(data[:end] + _END_MARKER)
+
+
+def _find_fault(data: bytes) -> str | None:
+    """Returns what libjpeg complains of; None for a sound file. The smallest scale is enough to read all of it."""
+    try:
+        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _hash_pixels(data: bytes) -> bytes:
+    return hashlib.blake2b(simplejpeg.decode_jpeg(data, "RGB"), digest_size=16).digest()
 
 
 def _find_orientation(data: bytes, start: int) -> int:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from threading import Barrier
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
 import simplejpeg
 from golden_files import exif, stored
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from support.smooth_pictures import apart, decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode import jpeg
-from streamd.decode.decoders import BadImageError
+from streamd.decode.decoders import BadImageError, decode_into_rows
+from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.limits import MAX_PIXELS
 
 
@@ -39,7 +45,7 @@ def least_sizes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def with_size(data: bytes, height: int, width: int) -> bytes:
     """The file with another size in its frame header, which is what a bomb does."""
-    start = data.index(b"\xff\xc0") + 5
+    start = (data.find(b"\xff\xc0") if b"\xff\xc0" in data else data.index(b"\xff\xc2")) + 5
     return data[:start] + struct.pack(">HH", height, width) + data[start + 4 :]
 
 
@@ -54,36 +60,42 @@ def code_step(step: int) -> str:
     return f"{step if step > 0 else step + 7:03b}"
 
 
-def build_410_jpeg() -> bytes:
-    """A picture of 32x16 with one colour sample for 4x2 pixels, of eight flat squares, coded by hand.
+def build_jpeg(samplings: tuple[int, int, int] = (0x42, 0x11, 0x11), width: int = 32) -> bytes:
+    """A picture of 16 rows of flat squares with the sampling of each colour as its frame says, coded by hand.
 
     The header is Pillow's, with the Huffman tables of ITU-T T.81, annex K.
     """
-    head, _, _ = encoded(smooth(16, 32), quality=20).rpartition(b"\xff\xda")
+    head, _, _ = encoded(smooth(16, width), quality=20).rpartition(b"\xff\xda")
     frame = head.index(b"\xff\xc0")
     scan = bytes.fromhex("ffda000c03010002110311003f00")
+    luma, blue, red = ((each >> 4) * (each & 15) for each in samplings)
     # Each square is its step of brightness from the one before, of three bits, and the end of the block.
-    bits = "".join(f"100{code_step(step)}1010" for step in (5, -4, 6, -7, 4, 7, -6, -4))
-    bits += "".join(f"110{code_step(step)}00" for step in (5, -5))  # the two colours
+    bits = "".join(f"100{code_step(step)}1010" for step in (5, -4, 6, -7, 4, 7, -6, -4)[:luma])
+    bits += "".join(f"110{code_step(step)}00" for step in [5] * blue + [-5] * red)
     bits += "1" * (-len(bits) % 8)
     pixels = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)).replace(b"\xff", b"\xff\x00")
-    return head[: frame + 11] + b"\x42" + head[frame + 12 :] + scan + pixels + b"\xff\xd9"
+    told = bytearray(head)
+    told[frame + 11 : frame + 18 : 3] = bytes(samplings)
+    return bytes(told) + scan + pixels + b"\xff\xd9"
 
 
 @pytest.mark.parametrize("comment", [b"", b"\xff\xfe\x00\x05any"], ids=["usual header", "other header"])
+@pytest.mark.parametrize(("samplings", "width"), [((0x42, 0x11, 0x11), 32), ((0x22, 0x21, 0x11), 16)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_subsampling_that_turbojpeg_does_not_know_is_read_by_pillow(comment: bytes, channels: int) -> None:
-    data = build_410_jpeg()
+def test_subsampling_that_turbojpeg_does_not_know_is_read_by_pillow(
+    comment: bytes, samplings: tuple[int, int, int], width: int, channels: int
+) -> None:
+    data = build_jpeg(samplings, width)
     data = data[:2] + comment + data[2:]
     with pytest.raises(ValueError, match="subsampling"):
         simplejpeg.decode_jpeg_header(data)
     picture = Image.open(BytesIO(data))
     if channels == 1:
         picture.draft("L", picture.size)  # the luma as it is stored
-    expected = np.asarray(picture).reshape(16, 32, channels)
+    expected = np.asarray(picture).reshape(16, width, channels)
 
-    assert len(np.unique(expected)) > 5
-    assert np.array_equal(decoded(data, ImageSpec(16, 32, channels)), expected)
+    assert len(np.unique(expected)) > 3
+    assert np.array_equal(decoded(data, ImageSpec(16, width, channels)), expected)
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
@@ -255,12 +267,103 @@ def test_a_bomb_is_refused_before_it_is_decoded(least_sizes: list[tuple[int, int
     bomb = with_size(encoded(smooth(16, 16)), 65000, 65000)
     with pytest.raises(BadImageError, match=f"65000x65000 pixels are more than {MAX_PIXELS:,}"):
         decoded(bomb, ImageSpec(16, 16, 3))
+    # A header that libjpeg complains of is read in another way.
+    for options in ({}, {"progressive": True}):
+        bomb = with_size(encoded(smooth(16, 16), **options), 65000, 65000).replace(b"\xff\xdb", b"abc\xff\xdb", 1)
+        with pytest.raises(BadImageError, match=f"65000x65000 pixels are more than {MAX_PIXELS:,}"):
+            decoded(bomb, ImageSpec(16, 16, 3))
     assert least_sizes == []
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9, 0.99])
-def test_a_truncated_scan_is_bad_at_full_and_at_reduced_size(kept: float) -> None:
-    data = encoded(smooth(200, 300))
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"progressive": True}], ids=str)
+def test_a_truncated_scan_is_bad_at_full_and_at_reduced_size(kept: float, options: dict[str, Any]) -> None:
+    data = encoded(smooth(200, 300), **options)
+    cut = data[: int(len(data) * kept)]
     for image in (ImageSpec(200, 300, 3), ImageSpec(25, 25, 3)):
+        for filled in (cut, cut + bytes(len(data)), cut + bytes(len(data) - len(cut)), cut + bytes(99) + END):
+            with pytest.raises(BadImageError, match="a damaged JPEG"):
+                decoded(filled, image)
+
+
+END = b"\xff\xd9"
+NOISE = np.random.default_rng(0).integers(0, 256, (40, 56, 3), np.uint8)
+KINDS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "full colour": {"subsampling": 0},
+    "optimized": {"optimize": True},
+    "progressive": {"progressive": True},
+    "restarts": {"restart_marker_blocks": 3},
+}
+PADDED: dict[str, Callable[[bytes], bytes]] = {
+    "zeros behind the pixels": lambda data: data[:-2] + bytes(4096) + END,
+    "other bytes behind the pixels": lambda data: data[:-2] + bytes(range(1, 60)) + END,
+    "a text behind the pixels": lambda data: data[:-2] + b"firmware 01.02 " * 40 + END,
+    "a marker that nobody knows behind the pixels": lambda data: data[:-2] + b"abc\xff\x5a\x00\x04defgh" + END,
+    "fill bytes behind the pixels": lambda data: data[:-2] + b"\xff" * 50 + END,
+    "zeros in place of the end marker": lambda data: data[:-2] + bytes(4096),
+    "no end marker": lambda data: data[:-2],
+    "half an end marker": lambda data: data[:-1],
+    "bytes behind the end marker": lambda data: data + b"\x00junk" * 99,
+    "a second picture": lambda data: data + data,
+    "bytes between segments": lambda data: data.replace(b"\xff\xda", b"abc\xff\xda", 1),
+    "a scan that names no coefficients": lambda data: data.replace(b"\x03\x11\x00\x3f\x00", b"\x03\x11\x00\x00\x00"),
+    "a later version of JFIF": lambda data: data.replace(b"JFIF\x00\x01", b"JFIF\x00\x02"),
+    "damaged metadata": lambda data: data[:2] + b"\xff\xe1\x00\x10Exif\x00\x00garbage!" + data[2:],
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("padding", PADDED)
+def test_padding_and_metadata_decide_on_no_pixel(padding: str, kind: str, channels: int) -> None:
+    data = encoded(Image.fromarray(NOISE), **KINDS[kind])
+    padded = PADDED[padding](data)
+    assert padded != data or (padding, kind) == ("a scan that names no coefficients", "progressive")
+    for image in (ImageSpec(40, 56, channels), ImageSpec(9, 11, channels)):
+        assert np.array_equal(decoded(padded, image), decoded(data, image))
+
+
+def test_padding_decides_on_no_pixel_of_any_view() -> None:
+    data = encoded(Image.fromarray(NOISE))
+    image = ImageSpec(20, 20, 3, "random_crop")
+    draws = list(compute_random_crop_draws(image, 0, 0, np.arange(3)))
+    sound, padded = (np.zeros((3, *image.shape), np.uint8) for _ in range(2))
+    decode_into_rows(data, [*sound], image, draws)
+    decode_into_rows(data[:-2] + bytes(99), [*padded], image, draws)
+    assert np.array_equal(padded, sound)
+
+
+@settings(max_examples=25, derandomize=True, deadline=None, database=None)
+@given(st.sampled_from(sorted(KINDS)), st.integers(0, 1 << 20), st.integers(0, 3000), st.booleans())
+def test_a_scan_that_is_cut_anywhere_and_filled_with_zeros_is_bad(kind: str, at: int, zeros: int, ends: bool) -> None:
+    data = encoded(Image.fromarray(NOISE), **KINDS[kind])
+    start = data.rindex(b"\xff\xda") + 10
+    cut = start + at % (len(data) - 8 - start)
+    with pytest.raises(BadImageError, match="a damaged JPEG"):
+        decoded(data[:cut] + bytes(zeros) + (END if ends else b""), ImageSpec(40, 56, 3))
+
+
+def test_a_progressive_file_that_ends_between_two_scans_is_bad() -> None:
+    data = encoded(Image.fromarray(NOISE), progressive=True)
+    scans = [found.start() for found in re.finditer(rb"\xff[\xc4\xda]", data)]
+    for end in scans[3:]:
         with pytest.raises(BadImageError, match="a damaged JPEG"):
-            decoded(data[: int(len(data) * kept)], image)
+            decoded(data[:end], ImageSpec(40, 56, 3))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            imagecodecs.jpeg_encode(NOISE.astype(np.uint16) * 16, bitspersample=12),
+            "a JPEG of 12 bits per channel: convert it to 8 bits, or to a PNG of 16 bits",
+        ),
+        (imagecodecs.ljpeg_encode(NOISE[..., 0].astype(np.uint16)), "a JPEG of 16 bits per channel"),
+        (imagecodecs.jpegls_encode(NOISE), "a JPEG-LS image: convert it to JPEG or PNG"),
+        (encoded(smooth(9, 9)).replace(b"\xff\xc0", b"\xff\xc5"), "a hierarchical JPEG"),
+    ],
+)
+def test_a_jpeg_of_a_kind_that_is_not_read_is_named(data: bytes, reason: str) -> None:
+    with pytest.raises(BadImageError, match=f"^{reason}"):
+        decoded(data, ImageSpec(40, 56, 3))
