@@ -12,21 +12,27 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFile, PngImagePlugin
+from PIL import Image, ImageFile
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
 from streamd.decode.geometry import Draw, Geometry, draw_geometry
-from streamd.decode.pillow import check_format_support, check_tiff_storage, raise_bad_image_for_pillow_errors
+from streamd.decode.pillow import check_format_support, check_tiff_storage, read_with_pillow, restore_bmp_palette
 from streamd.decode.resize import BadImageError, check_image_size
 
 Numbers = npt.NDArray[Any]  # (height, width) of uint8, uint16 or int32
 
 _NUMBER_MODES: Final = frozenset({"1", "L", "P", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 _BYTE_MODES: Final = frozenset({"1", "L", "P"})
-_CHANGING_FORMATS: Final = {"JPEG": "a JPEG changes numbers when it is saved", "WEBP": "WebP has no class numbers"}
+_CHANGING_FORMATS: Final = {
+    "JPEG": "a JPEG changes numbers when it is saved",
+    "WEBP": "WebP has no class numbers",
+    "AVIF": "AVIF has no class numbers",
+}
 _WHOLE_LEVELS: Final = frozenset({255, 65535})  # of a PGM: Pillow scales levels of any other depth
+_STEPS: Final = {"L;2": 3, "L;4": 15}  # the largest level, by Pillow's name of the stored pixels
+_WHITES: Final = {"L": 255, "I": 65535}  # to which Pillow scales it, by mode
 
 
 def decode_class_numbers(
@@ -81,11 +87,14 @@ def _load_upright(data: bytes, format_name: str) -> tuple[Image.Image, int]:
     Raises BadImageError and ConfigError.
     """
     if format_name in _CHANGING_FORMATS:
-        raise BadImageError(f"class numbers in a {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
+        raise BadImageError(f"a mask in {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
     check_format_support(format_name)
-    with raise_bad_image_for_pillow_errors(format_name):
-        stored, orientation = _load_numbers(data, format_name)
+
+    def load(each: bytes) -> tuple[Image.Image, int]:
+        stored, orientation = _load_numbers(each, format_name)
         return turn_upright(stored, orientation), orientation
+
+    return read_with_pillow(data, format_name, load)
 
 
 def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
@@ -93,34 +102,51 @@ def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
         # All checks come before load(), which allocates all pixels and decodes them.
         check_image_size(picture.height, picture.width)
+        if picture.format == "BMP":
+            restore_bmp_palette(picture, data)
         _check_holds_numbers(picture, len(data))
+        steps = _find_stored_steps(picture)
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
         picture.load()
         exif = picture.info.get("exif")
         orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return picture, orientation
+        return (picture if steps is None else _restore_stored_levels(picture, steps)), orientation
+
+
+def _find_stored_steps(picture: ImageFile.ImageFile) -> int | None:
+    """Returns the largest level that a file may hold, where Pillow spreads levels of fewer bits over 8 or 16."""
+    args: Any = picture.tile[0].args if picture.tile else ()
+    if str(picture.format) == "PPM":
+        most = args[-1] if isinstance(args, tuple) and picture.mode != "1" else None
+        return most if isinstance(most, int) and most not in _WHOLE_LEVELS else None
+    return _STEPS.get(str(args[0] if isinstance(args, tuple) and args else args).removesuffix("R"))
+
+
+def _restore_stored_levels(picture: Image.Image, steps: int) -> Image.Image:
+    """Returns the levels from 0 to `steps` that Pillow has spread over 0 to white, rounding to the nearest."""
+    white = _WHITES[picture.mode]
+    levels = (np.asarray(picture, dtype=np.int64) * steps + white // 2) // white
+    return Image.fromarray(levels.astype(np.uint8 if picture.mode == "L" else np.int32))
 
 
 def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
-    """Raises BadImageError unless every pixel is one number that Pillow gives as it is stored."""
+    """Raises BadImageError unless every pixel is one number, which can be given as it is stored."""
     if picture.mode not in _NUMBER_MODES:
         raise BadImageError(
             f"a mask of mode {picture.mode}: class numbers need one channel; save it with a palette (P) or as grey (L)"
         )
+    is_inverted = str(picture.format) == "PPM" and picture.mode == "1"
     if isinstance(picture, Tiff.TiffImageFile):
-        if check_tiff_storage(picture, file_bytes).inverted and picture.mode != "P":
-            raise BadImageError("a mask whose level 0 is white, so that its class numbers are inverted: save it as PNG")
-    elif isinstance(picture, PngImagePlugin.PngImageFile):
-        if picture.tile and str(picture.tile[0].args) in {"L;2", "L;4"}:
-            raise BadImageError("grey levels of 2 or 4 bits, which have other values in 8 bits: save it with 8 bits")
-    elif picture.format == "GIF":
-        if picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
-            raise BadImageError("a GIF that draws only a part of its picture: save it as PNG")
-    elif str(picture.format) == "PPM" and picture.mode != "1":
-        args: Any = picture.tile[0].args if picture.tile else ()
-        most = args[-1] if isinstance(args, tuple) and args else 0
-        if isinstance(most, int) and most not in {0, 1, *_WHOLE_LEVELS}:
-            raise BadImageError(f"a PGM whose largest level is {most}, not 255 or 65535: save it as PNG")
+        is_inverted = check_tiff_storage(picture, file_bytes).inverted and picture.mode != "P"
+        samples = int(picture.tag_v2.get(Tiff.SAMPLESPERPIXEL, 1))
+        if samples > 1:
+            raise BadImageError(f"a mask of {samples} channels: class numbers need one; save it as PNG")
+        if picture.info["compression"] == "jpeg":
+            raise BadImageError("class numbers in a TIFF compressed as JPEG, which changes them: save it as PNG")
+    if is_inverted:
+        raise BadImageError("a mask whose level 0 is white, so that its class numbers are inverted: save it as PNG")
+    if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
+        raise BadImageError("a GIF that draws only a part of its picture: save it as PNG")
 
 
 def _check_numbers_fit(picture: Image.Image, row: Numbers) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 from PIL import Image
 
 from streamd.decode.geometry import SIDEWAYS, UPRIGHT
-from streamd.decode.resize import BadImageError
 
 __all__ = ["SIDEWAYS", "UPRIGHT", "parse_orientation", "turn_upright"]
 
@@ -28,18 +27,23 @@ _TURNS: Final = {
 def parse_orientation(exif: bytes) -> int:
     """Returns the orientation, 1 to 8, from a block of EXIF data, with or without its `Exif` prefix.
 
-    Returns 1, upright, for a missing or invalid value. Raises BadImageError if the block cannot be read, since the
-    orientation is then unknown.
+    Returns 1, upright, for a missing or invalid value, and for a block that cannot be read: such a picture is shown as
+    it is stored, as viewers show it.
     """
+    value = find_orientation(exif)
+    return value if isinstance(value, int) and value in range(1, 9) else UPRIGHT
+
+
+def find_orientation(exif: bytes) -> object:
+    """Returns the value that a block of EXIF data has for the orientation, 1 if none; None if it cannot be read."""
     block = Image.Exif()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they concern other metadata than this one number
             block.load(exif)
-            value = block.get(_ORIENTATION, UPRIGHT)
-    except (OSError, ValueError, SyntaxError, TypeError, struct.error) as error:
-        raise BadImageError(f"unreadable EXIF data: {error}") from error
-    return value if isinstance(value, int) and value in range(1, 9) else UPRIGHT
+            return block.get(_ORIENTATION, UPRIGHT)
+    except (OSError, ValueError, SyntaxError, TypeError, struct.error):
+        return None
 
 
 def turn_upright(picture: Image.Image, orientation: int) -> Image.Image:

@@ -6,21 +6,23 @@ bits. TIFF has many dialects, of which the plain ones are accepted.
 
 from __future__ import annotations
 
+import re
 import struct
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import AvifImagePlugin, Image, ImageFile, PngImagePlugin, UnidentifiedImageError, features
+from PIL import AvifImagePlugin, Image, ImageFile, ImagePalette, PngImagePlugin, UnidentifiedImageError, features
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
+from streamd.core.text import format_count
 from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
 from streamd.decode.geometry import Draw, Geometry, draw_geometry
 from streamd.decode.resize import BadImageError, Row, check_image_size, resize_picture
@@ -30,6 +32,7 @@ from streamd.limits import MAX_PIXELS
 PlainMode = Literal["RGB", "L", "RGBA"]
 FloatLevels = npt.NDArray[np.float32]
 PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
+Read = TypeVar("Read")
 
 # Some formats allocate all pixels when they are opened. Pillow refuses before that, at twice the number set here.
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
@@ -59,6 +62,32 @@ _WHITE_IS_ZERO: Final = 0
 _YCBCR: Final = 6
 _SIGNED: Final = 2
 _TWELVE_BITS: Final = 4095.0
+_SEPARATE_PLANES: Final = 2
+_BIG_TIFF: Final = 43
+_FILE_ORDER: Final = re.compile(r"(;16|;32)[BL]?([SF]?)$")  # in the raw modes of numbers that have an order of bytes
+_TIFF_NUMBERS: Final = {1: "whole numbers", 2: "signed numbers", 3: "fractions", 4: "numbers", 5: "complex numbers"}
+_TIFF_COLOURS: Final = {0: "white is 0", 1: "grey", 2: "RGB", 3: "palette", 5: "inks", 6: "YCbCr", 8: "CIELAB"}
+_MOST_BITS: Final = 64
+_RAW_NUMBERS: Final = frozenset({(1, 8), (1, 16), (3, 32)})  # sample format and bits of what mode raw reads ...
+_RAW_COLOURS: Final = frozenset({0, 1, 2, 5})  # ... and its colours
+_OTHER_COMPRESSIONS: Final = {33003: "JPEG 2000", 34712: "JPEG 2000", 34887: "LERC", 34933: "PNG", 50002: "JPEG XL"}
+# A BMP's palette of grey that Pillow takes for levels, by the raw mode that it chooses and the bits that a pixel has.
+_MISREAD_BMPS: Final = frozenset({("L", 1), ("L", 2), ("L", 4), ("1", 2), ("1", 4), ("1", 8)})
+_OS2_HEADER_BYTES: Final = 12
+# Chunks of a PNG: length and name, the content, a checksum. All others but the critical ones are metadata.
+_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNK: Final = struct.Struct(">I4s")
+_CHECKSUM_BYTES: Final = 4
+_ANCILLARY: Final = 0x20
+_PIXEL_CHUNKS: Final = frozenset({b"tRNS", b"acTL", b"fcTL", b"fdAT"})
+_PNG_EXIF: Final = b"eXIf"
+# Chunks of a WebP: name and length, the content, a byte if it is odd.
+_RIFF_CHUNK: Final = struct.Struct("<4sI")
+_RIFF_HEAD_BYTES: Final = 12
+_WEBP_PIXEL_CHUNKS: Final = frozenset({b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"})
+_WEBP_EXIF: Final = b"EXIF"
+_WEBP_EXIF_FLAG: Final = 0b1000
+_WEBP_METADATA: Final = 0b101100  # flags of the header: profile, EXIF, XMP
 
 
 def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> Geometry:
@@ -81,10 +110,12 @@ def decode_into_rows_with_pillow(
     See `decode_with_pillow`.
     """
     check_format_support(format_name)
-    with raise_bad_image_for_pillow_errors(format_name):
-        stored, orientation = _load_picture(data, format_name, _MODES[image.channels])
-        picture = turn_upright(stored, orientation)
-        del stored
+
+    def load(each: bytes) -> tuple[Image.Image, int]:
+        stored, orientation = _load_picture(each, format_name, _MODES[image.channels])
+        return turn_upright(stored, orientation), orientation
+
+    picture, orientation = read_with_pillow(data, format_name, load)
     size = picture.height, picture.width
     drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     for row, geometry in zip(rows, drawn, strict=True):
@@ -100,7 +131,7 @@ def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
         # Both checks come before load(), which allocates all pixels and decodes them.
         check_image_size(picture.height, picture.width)
-        storage = _find_pixel_storage(picture, len(data))
+        storage = _find_pixel_storage(picture, data)
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
         picture.load()
         exif = picture.info.get("exif")
@@ -118,9 +149,12 @@ def check_format_support(format_name: str) -> None:
         )
 
 
-@contextmanager
-def raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
-    """Turns every error that Pillow raises for damaged bytes into BadImageError."""
+def read_with_pillow(data: bytes, format_name: str, read: Callable[[bytes], Read]) -> Read:
+    """Returns what `read` makes of a file of a known format by Pillow; its errors become BadImageError.
+
+    Where Pillow fails, the file is read once more without its metadata, which never decide on pixels: Pillow refuses
+    texts and profiles that are damaged, or large when they are unpacked.
+    """
     # A library in this process may have set the switch. This is no fault of the file, so it must not become a verdict.
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
@@ -128,32 +162,93 @@ def raise_bad_image_for_pillow_errors(format_name: str) -> Iterator[None]:
             "made up: turn it off"
         )
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they concern metadata; faults of the pixels raise
-            yield
-    except Image.DecompressionBombError as error:
-        raise BadImageError(f"more than {MAX_PIXELS:,} pixels: make it smaller") from error
-    except UnidentifiedImageError as error:  # its text holds an address in memory, which differs each time
-        raise BadImageError(f"a damaged {format_name}: its header cannot be read") from error
-    except _FAULTS as error:
-        raise BadImageError(_format_fault(format_name, str(error))) from error
+        return _read_or_raise_bad_image(data, format_name, read)
+    except _PillowError:
+        plain = _leave_out_metadata(data, format_name)
+        if plain == data:
+            raise
+    return _read_or_raise_bad_image(plain, format_name, read)
 
 
-def _format_fault(format_name: str, fault: str) -> str:
-    if fault.startswith("Unsupported"):  # the file may be sound, and of a kind that Pillow cannot read
+class _PillowError(BadImageError):
+    """Pillow refuses a file."""
+
+
+def _read_or_raise_bad_image(data: bytes, format_name: str, read: Callable[[bytes], Read]) -> Read:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they concern metadata; faults of the pixels raise
+        try:
+            return read(data)
+        except Image.DecompressionBombError as error:
+            raise BadImageError(f"more than {MAX_PIXELS:,} pixels: make it smaller") from error
+        except (UnidentifiedImageError, *_FAULTS) as error:
+            # The text of the first one holds an address in memory, which differs each time.
+            fault = "its header cannot be read" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise _PillowError(_explain_fault(data, format_name, fault)) from error
+
+
+def _explain_fault(data: bytes, format_name: str, fault: str) -> str:
+    """Returns what is wrong with a file that Pillow refuses: it may be sound, and of a kind that Pillow cannot read."""
+    unread = _describe_unread_tiff(data) if format_name == "TIFF" else None
+    if unread is not None:
+        return unread
+    if fault.startswith("Unsupported"):
         return f"a {format_name} that cannot be read ({fault}): convert it to PNG"
     return f"a damaged {format_name}: {fault or _NO_REASON}"
 
 
-def _find_pixel_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:
+def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
+    """Returns a PNG or WebP of the same pixels without its metadata; what cannot be taken apart comes back as it is.
+
+    All chunks remain that decide on pixels: the critical ones, transparency, animation, and EXIF data that are whole.
+    """
+    if format_name == "PNG":
+        kept, at = [data[: len(_PNG_SIGNATURE)]], len(_PNG_SIGNATURE)
+        while at + _PNG_CHUNK.size <= len(data):
+            length, name = _PNG_CHUNK.unpack_from(data, at)
+            end = at + _PNG_CHUNK.size + length + _CHECKSUM_BYTES
+            chunk = data[at:end]
+            # The second word of a name's first letter says whether a reader must know the chunk.
+            is_critical = not name[0] & _ANCILLARY
+            if is_critical or name in _PIXEL_CHUNKS or (name == _PNG_EXIF and _has_right_checksum(chunk)):
+                kept.append(chunk)
+            at = end
+        return b"".join(kept)
+    if format_name == "WEBP":
+        chunks, at = list[bytes](), _RIFF_HEAD_BYTES
+        while at + _RIFF_CHUNK.size <= len(data):
+            name, length = _RIFF_CHUNK.unpack_from(data, at)
+            end = at + _RIFF_CHUNK.size + length + length % 2
+            if name in _WEBP_PIXEL_CHUNKS or (name == _WEBP_EXIF and end <= len(data)):
+                chunks.append(data[at:end])
+            at = end
+        has_exif = any(chunk.startswith(_WEBP_EXIF) for chunk in chunks)
+        # The first byte of the header says which of the others there are.
+        flags = ~_WEBP_METADATA | (_WEBP_EXIF_FLAG if has_exif else 0)
+        chunks = [
+            bytes((*chunk[:8], chunk[8] & flags, *chunk[9:])) if chunk[:4] == b"VP8X" and len(chunk) > 8 else chunk  # noqa: PLR2004
+            for chunk in chunks
+        ]
+        body = b"WEBP" + b"".join(chunks)
+        return _RIFF_CHUNK.pack(b"RIFF", len(body)) + body
+    return data
+
+
+def _has_right_checksum(chunk: bytes) -> bool:
+    return zlib.crc32(chunk[4:-_CHECKSUM_BYTES]) == int.from_bytes(chunk[-_CHECKSUM_BYTES:])
+
+
+def _find_pixel_storage(picture: ImageFile.ImageFile, data: bytes) -> PixelStorage:
     """Returns how the file stores its pixels, which must be known before they are decoded.
 
     Corrects the transparent level where Pillow reads pixels at another depth.
     """
     if isinstance(picture, Tiff.TiffImageFile):
-        return check_tiff_storage(picture, file_bytes)
+        return check_tiff_storage(picture, len(data))
     if isinstance(picture, PngImagePlugin.PngImageFile):
         _correct_png_transparent_level(picture)
+    if picture.format == "BMP":
+        restore_bmp_palette(picture, data)
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
         return PixelStorage(drawn=picture.tile[0].extents)
     return PixelStorage()
@@ -293,6 +388,24 @@ def _fill_undrawn_area_white(picture: Image.Image, drawn: PixelBox) -> Image.Ima
     return framed
 
 
+def restore_bmp_palette(picture: ImageFile.ImageFile, data: bytes) -> None:
+    """Reads a BMP whose palette is a scale of grey by its palette, where Pillow forgets how many bits a pixel has.
+
+    Pillow takes such a file for grey levels of 8 bits, or of 1 bit where the palette has two colours.
+    """
+    tile = picture.tile[0]
+    decoder_name, args = tile.codec_name, tile.args
+    header_bytes = int.from_bytes(data[14:18], "little")
+    bits = int.from_bytes(data[24:26] if header_bytes == _OS2_HEADER_BYTES else data[28:30], "little")
+    if not isinstance(args, tuple) or (args[0], bits) not in _MISREAD_BMPS:
+        return
+    levels = (0, 255) if args[0] == "1" else range(1 << bits)
+    picture._mode = "P"  # noqa: SLF001 - the mode of a picture that is not loaded yet has no other name
+    picture.palette = ImagePalette.raw("RGB", bytes(level for each in levels for level in (each,) * 3))
+    kind = "P" if bits == 8 or decoder_name == "bmp_rle" else f"P;{bits}"  # noqa: PLR2004 - a byte
+    picture.tile = [tile._replace(args=(kind, *args[1:]))]
+
+
 def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelStorage:
     """Returns how the first page stores its levels. Raises BadImageError for a dialect that Pillow would misread."""
     tags = picture.tag_v2
@@ -306,10 +419,88 @@ def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelSto
         raise BadImageError("an uncompressed TIFF with subsampled colours: save it with JPEG or as RGB")
     if picture.mode == "L" and _SIGNED in tags.get(Tiff.SAMPLEFORMAT, ()):
         raise BadImageError("a TIFF with levels from -128 to 127: save it with 0 to 255")
+    _choose_tiff_decoder(picture)
     _check_pixel_data_is_complete(picture, file_bytes)
     return PixelStorage(
         white=_TWELVE_BITS if tags.get(Tiff.BITSPERSAMPLE) == (12,) else None,
         inverted=photometric == _WHITE_IS_ZERO,
+    )
+
+
+def _choose_tiff_decoder(picture: Tiff.TiffImageFile) -> None:
+    """Makes Pillow read by libtiff what its own code misreads. Raises BadImageError for what both misread."""
+    tags = picture.tag_v2
+    samples, order = int(tags.get(Tiff.SAMPLESPERPIXEL, 1)), tags.get(Tiff.FILLORDER, 1)
+    is_planar = tags.get(Tiff.PLANAR_CONFIGURATION, 1) == _SEPARATE_PLANES
+    bits = set(tags.get(Tiff.BITSPERSAMPLE, (1,)))
+    if is_planar and samples > 1:
+        is_read = picture.mode in {"RGB", "CMYK"} or (
+            picture.mode == "RGBA" and tags.get(Tiff.EXTRASAMPLES) in {(1,), (2,)}
+        )
+        if not is_read or not bits <= {8, 16}:
+            raise BadImageError(_format_unread_planes(samples))
+    # Without compression, Pillow takes planes of 16 bits for planes of 8 bits, and knows few modes whose bits are in
+    # reverse order. libtiff reads both, by the tags of the file.
+    if picture.info["compression"] == "raw" and (is_planar or order != 1):
+        if samples > 1 and is_planar:
+            kind = picture.mode if bits == {8} else f"{picture.mode};16N"
+        else:
+            tags[Tiff.PLANAR_CONFIGURATION] = tags[Tiff.FILLORDER] = 1
+            picture._setup()  # noqa: SLF001 - which chooses the raw mode of a plain layout
+            plain: Any = picture.tile[0].args
+            kind = str(plain[0])
+        size = int(tags[Tiff.IMAGEWIDTH]), int(tags[Tiff.IMAGELENGTH])
+        picture.use_load_libtiff = True
+        picture.tile = [ImageFile._Tile("libtiff", (0, 0, *size), 0, (kind, False, tags.offset))]  # noqa: SLF001
+    if picture.use_load_libtiff:
+        # libtiff gives numbers in the processor's order, which Pillow expects of some raw modes only.
+        tile = picture.tile[0]
+        args: Any = tile.args
+        picture.tile = [tile._replace(args=(_FILE_ORDER.sub(r"\1N\2", args[0]), *args[1:]))]
+
+
+def _describe_unread_tiff(data: bytes) -> str | None:
+    """Returns the kind of a TIFF that Pillow cannot read, and what reads it; None where it is read, or damaged."""
+    if data.startswith(b"MM\x00+"):
+        return "a BigTIFF in big-endian order: use mode: raw, or save it as TIFF"
+    try:
+        fields = Tiff.ImageFileDirectory_v2(data[:16] if data[2] == _BIG_TIFF else data[:8])
+        file = BytesIO(data)
+        file.seek(fields.next)
+        fields.load(file)
+        samples, compression = int(fields.get(Tiff.SAMPLESPERPIXEL, 1)), int(fields.get(Tiff.COMPRESSION, 1))
+        depths, formats = fields.get(Tiff.BITSPERSAMPLE, (1,)), fields.get(Tiff.SAMPLEFORMAT, (1,))
+        bits, sample_format, photometric = depths[0], formats[0], int(fields.get(Tiff.PHOTOMETRIC_INTERPRETATION, 0))
+        is_plausible = min(fields[Tiff.IMAGEWIDTH], fields[Tiff.IMAGELENGTH], samples) > 0 and 0 < bits <= _MOST_BITS
+    except _FAULTS:
+        return None
+    if not is_plausible or samples > Tiff.MAX_SAMPLESPERPIXEL or sample_format not in _TIFF_NUMBERS:
+        return None
+    if compression not in Tiff.COMPRESSION_INFO:
+        name = _OTHER_COMPRESSIONS.get(compression, f"method {compression}")
+        return f"a TIFF compressed by {name}: save it with LZW or deflate"
+    extra = fields.get(Tiff.EXTRASAMPLES, ())
+    order = fields.get(Tiff.FILLORDER, 1)
+    known = (fields.prefix, photometric, (sample_format,), order, (bits,) * samples, extra)
+    if known in Tiff.OPEN_INFO and len({*depths}) == 1 == len({*formats}):
+        # Without compression, Pillow has no place for planes that a picture does not show.
+        is_planar = fields.get(Tiff.PLANAR_CONFIGURATION, 1) == _SEPARATE_PLANES
+        return _format_unread_planes(samples) if is_planar and extra and compression == 1 else None
+    kind = "channels that differ in depth" if len({*depths}) > 1 else f"{_TIFF_NUMBERS[sample_format]} of {bits} bits"
+    colours = _TIFF_COLOURS.get(photometric, f"colours of kind {photometric}")
+    backward = ", with bits in reverse order" if order != 1 else ""
+    is_raw = (sample_format, bits) in _RAW_NUMBERS and photometric in _RAW_COLOURS and order == len({*depths}) == 1
+    remedy = "use mode: raw, or " if is_raw else ""
+    return (
+        f"a TIFF of {format_count(samples, 'channel')} ({colours}; {kind}{backward}), which Pillow does not read: "
+        f"{remedy}save it as grey, RGB or RGBA of 8 bits"
+    )
+
+
+def _format_unread_planes(samples: int) -> str:
+    return (
+        f"a TIFF of {samples} channels in planes of their own, of which Pillow reads RGB, RGBA and CMYK: save it with "
+        "the channels of a pixel together, or use mode: raw"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.masked_photos import build_mask
 from support.smooth_pictures import encoded, png, smooth
+from support.tiff_layouts import TiffLayout, write_tiff
 
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample
@@ -68,13 +71,81 @@ def test_a_mask_of_one_bit_is_0_and_1() -> None:
     assert np.array_equal(decoded(encoded(Image.fromarray(numbers), "PNG"), WHOLE), numbers)
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_grey_levels_of_few_bits_are_kept_as_stored(bits: int) -> None:
+    numbers = np.random.default_rng(bits).integers(0, 1 << bits, SIZE).astype(np.uint8)
+    as_png = png(bits, 0, [pack_bits(row, bits) for row in numbers], SIZE)
+    as_tiff = write_tiff(numbers[:, :, None], TiffLayout(bits))
+    for data in (as_png, as_tiff):
+        assert np.array_equal(decoded(data, WHOLE), numbers)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 15, 19, 100, 254, 255, 256, 257, 999, 4095, 40000, 65534, 65535])
+@pytest.mark.parametrize("plain", [False, True])
+def test_levels_of_a_pgm_are_kept_whatever_its_largest_is(most: int, plain: bool) -> None:
+    numbers = np.random.default_rng(most).integers(0, most + 1, SIZE)
+    numbers.flat[:2] = 0, most
+    head = f"P{2 if plain else 5} {SIZE[1]} {SIZE[0]} {most}\n".encode()
+    binary = numbers.astype(">u2" if most > 255 else "u1").tobytes()
+    body = " ".join(map(str, numbers.ravel())).encode() if plain else binary
+    assert np.array_equal(decoded(head + body, replace(WHOLE, dtype="uint16")), numbers)
+
+
+def pack_bits(row: npt.NDArray[np.uint8], bits: int) -> bytes:
+    return np.packbits((row[:, None] >> np.arange(bits - 1, -1, -1) & 1).ravel()).tobytes()
+
+
+def bmp(numbers: npt.NDArray[np.uint8], bits: int, palette: npt.NDArray[np.uint8], *, packed: bool = False) -> bytes:
+    """A BMP with a palette of (colours, 3); `packed` as runs of one pixel each."""
+    height, width = numbers.shape
+    if packed:
+        runs = [b"".join(bytes((1, int(each) << (8 - bits) % 8)) for each in row) for row in numbers[::-1]]
+        pixels = b"\0\0".join(runs) + b"\0\1"
+    else:
+        stride = -(-width * bits // 32) * 4
+        pixels = b"".join(pack_bits(row, bits).ljust(stride, b"\0") for row in numbers[::-1])
+    colours = b"".join(bytes(colour[::-1]) + b"\0" for colour in palette)
+    start, kind = 54 + len(colours), {8: 1, 4: 2}[bits] if packed else 0
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, kind, len(pixels), 0, 0, len(palette), 0)
+    return b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + head + colours + pixels
+
+
+BMP_PALETTES: dict[str, Callable[[int], npt.NDArray[np.uint8]]] = {
+    "a scale from 0 by 1": lambda colours: np.arange(colours, dtype=np.uint8)[:, None].repeat(3, axis=1),
+    "a scale to white": lambda colours: np.linspace(0, 255, colours).astype(np.uint8)[:, None].repeat(3, axis=1),
+    "a scale from white": lambda colours: np.linspace(255, 0, colours).astype(np.uint8)[:, None].repeat(3, axis=1),
+    "black and white": lambda _: np.array([[0] * 3, [255] * 3], np.uint8),
+    "three greys": lambda colours: np.arange(min(3, colours), dtype=np.uint8)[:, None].repeat(3, axis=1),
+    "colours": lambda colours: np.random.default_rng(colours).integers(0, 256, (colours, 3)).astype(np.uint8),
+}
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+@pytest.mark.parametrize("name", BMP_PALETTES)
+def test_a_bmp_has_the_numbers_and_colours_of_any_palette(name: str, bits: int) -> None:
+    palette_of_file = BMP_PALETTES[name](1 << bits)
+    numbers = np.random.default_rng(bits).integers(0, len(palette_of_file), SIZE).astype(np.uint8)
+    for packed in (False, True) if bits > 1 else (False,):
+        data = bmp(numbers, bits, palette_of_file, packed=packed)
+        assert np.array_equal(decoded(data, WHOLE), numbers)
+        assert np.array_equal(decoded(data, ImageSpec(*SIZE, 3)), palette_of_file[numbers])
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (encoded(smooth(*SIZE), "PNG"), "a mask of mode RGB: class numbers need one channel"),
-        (encoded(smooth(*SIZE).convert("L")), "class numbers in a JPEG: a JPEG changes numbers"),
-        (png(2, 0, [b"\x1b"], (1, 4)), "grey levels of 2 or 4 bits"),
-        (b"P5 2 1 19\n\x01\x02", "a PGM whose largest level is 19"),
+        (encoded(smooth(*SIZE).convert("L")), "a mask in JPEG: a JPEG changes numbers"),
+        (encoded(smooth(*SIZE), "AVIF"), "a mask in AVIF: AVIF has no class numbers"),
+        (
+            encoded(smooth(*SIZE).convert("L"), "TIFF", compression="jpeg"),
+            "in a TIFF compressed as JPEG, which changes",
+        ),
+        (encoded(smooth(*SIZE).convert("1"), "PPM"), "a mask whose level 0 is white"),
+        (write_tiff(np.zeros((*SIZE, 1), np.uint8), TiffLayout(8, 0)), "a mask whose level 0 is white"),
+        (write_tiff(np.zeros((*SIZE, 2), np.uint8), TiffLayout(8, 1, extra=(0,))), "a mask of 2 channels"),
+        (write_tiff(np.zeros((*SIZE, 1), np.float32), TiffLayout(32)), "a mask of mode F"),
+        (write_tiff(np.full((*SIZE, 1), -3, np.int16), TiffLayout(16)), "holds the class number -3"),
     ],
 )
 def test_a_file_whose_numbers_would_change_is_bad(data: bytes, reason: str) -> None:

@@ -10,8 +10,7 @@ from golden_files import STORED, exif, picture, stored, turned
 from support.smooth_pictures import decoded, encoded
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.decoders import BadImageError
-from streamd.decode.exif import parse_orientation, turn_upright
+from streamd.decode.exif import find_orientation, parse_orientation, turn_upright
 
 UPRIGHT = np.asarray(picture())
 IMAGE = ImageSpec(*UPRIGHT.shape)
@@ -51,9 +50,17 @@ def test_an_empty_block_is_upright() -> None:
     assert parse_orientation(b"Exif\0\0") == 1
 
 
-def test_a_block_that_cannot_be_read_is_bad() -> None:
-    with pytest.raises(BadImageError, match="unreadable EXIF data"):
-        parse_orientation(b"Exif\0\0what is this")
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_a_picture_whose_block_cannot_be_read_is_shown_as_it_is_stored(name: str) -> None:
+    assert parse_orientation(b"Exif\0\0what is this") == 1
+    assert find_orientation(b"Exif\0\0what is this") is None
+    options = {"lossless": True} if name == "WEBP" else {}
+    sound = turned(6, name, **options)
+    damaged = encoded(stored(picture(), 6), name, exif=b"Exif\0\0what is this", **options)
+    image = ImageSpec(IMAGE.width, IMAGE.height, 3)
+    plain = decoded(encoded(stored(picture(), 6), name, **options), image)
+    assert np.array_equal(decoded(damaged, image), plain)
+    assert not np.array_equal(decoded(sound, image), plain)
 
 
 @pytest.mark.parametrize(("name", "options"), [("JPEG", {}), *LOSSLESS[1:3]], ids=["jpeg", "webp", "tiff"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+import zlib
+from typing import Any, Final
 
 import numpy as np
 import pytest
+from golden_files import exif
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, ImageFile, features
 from support.smooth_pictures import apart, decoded, encoded, png, smooth
+from support.stored_numbers import build_png_chunk, encode_png
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pillow
-from streamd.decode.decoders import BadImageError
+from streamd.decode.decoders import BadImageError, decode_image
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
 
@@ -148,3 +153,107 @@ def test_decoding_is_refused_where_pillow_loads_truncated_images(monkeypatch: py
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     with pytest.raises(RuntimeError, match="LOAD_TRUNCATED_IMAGES"):
         decoded(encoded(PICTURE, "PNG"), IMAGE)
+
+
+NUMBERS: Final = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+LARGE: Final = zlib.compress(bytes(3 << 20))  # which Pillow does not unpack
+SOUND_PNGS: Final = {
+    "RGB": (encode_png(NUMBERS), IMAGE),
+    "grey": (encode_png(NUMBERS[..., :1]), GREY),
+    "palette with alpha": (encoded(PICTURE.quantize(16), "PNG", transparency=bytes(range(0, 256, 16))), IMAGE),
+    "turned": (encoded(PICTURE, "PNG", exif=exif(3)), IMAGE),
+    "one colour transparent": (encoded(PICTURE, "PNG", transparency=PICTURE.getpixel((5, 5))), IMAGE),
+    "class numbers": (encode_png(NUMBERS[..., :1]), ImageSpec(20, 30, 1, mode="index")),
+    "16 bits": (encode_png(NUMBERS.astype(np.uint16) * 251), ImageSpec(20, 30, 3, mode="raw", dtype="uint16")),
+}
+
+
+def list_chunks(data: bytes) -> list[bytes]:
+    """The chunks of a PNG, whole."""
+    chunks, at = [], 8
+    while at < len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4])
+        chunks.append(data[at:end])
+        at = end
+    return chunks
+
+
+METADATA: Final = st.one_of(
+    st.builds(
+        build_png_chunk,
+        st.sampled_from([b"zTXt", b"iTXt", b"iCCP", b"tEXt", b"tIME", b"pHYs", b"gAMA", b"sRGB", b"eXIf", b"prVt"]),
+        st.one_of(
+            st.binary(max_size=40),
+            st.sampled_from([b"remark\0\0" + LARGE, b"XML:com.adobe.xmp\0\1\0\0\0" + LARGE, b"profile\0\0" + LARGE]),
+        ),
+    ),
+    # A checksum that is wrong says that the content is.
+    st.binary(min_size=4, max_size=30).map(lambda data: build_png_chunk(b"tEXt", data)[:-4] + bytes(4)),
+)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@given(st.sampled_from(sorted(SOUND_PNGS)), st.lists(st.tuples(st.integers(1, 5), METADATA), max_size=4))
+def test_metadata_of_a_png_decide_on_no_pixel(kind: str, added: list[tuple[int, bytes]]) -> None:
+    data, image = SOUND_PNGS[kind]
+    chunks = list_chunks(data)
+    for place, chunk in added:
+        if b"eXIf" in (chunk[4:8], *(each[4:8] for each in chunks)) and kind == "turned":
+            continue  # there may be one only
+        chunks.insert(place, chunk)  # also behind the pixels, and behind the end
+    row, expected = (np.zeros(image.shape, image.dtype) for _ in range(2))
+    decode_image(data, expected, image)
+    decode_image(data[:8] + b"".join(chunks), row, image)
+    assert np.array_equal(row, expected)
+
+
+@pytest.mark.parametrize("name", ["IHDR", "PLTE", "tRNS", "IDAT"])
+def test_a_damaged_chunk_that_decides_on_pixels_is_bad_beside_damaged_metadata(name: str) -> None:
+    data = SOUND_PNGS["palette with alpha"][0]
+    chunks = list_chunks(data)
+    place = next(place for place, chunk in enumerate(chunks) if chunk[4:8] == name.encode())
+    chunks[place] = chunks[place][:8] + chunks[place][8:-4][::-1] + chunks[place][-4:]
+    chunks.insert(1, build_png_chunk(b"zTXt", b"remark\0\0" + LARGE))
+    with pytest.raises(BadImageError):
+        decoded(data[:8] + b"".join(chunks), IMAGE)
+
+
+@pytest.mark.parametrize("kept", [0.4, 0.7, 0.95])
+def test_a_truncated_png_is_bad_beside_damaged_metadata(kept: float) -> None:
+    chunks = list_chunks(encode_png(NUMBERS))
+    chunks.insert(1, build_png_chunk(b"iCCP", b"profile\0\0" + LARGE))
+    data = chunks[0] + chunks[1] + chunks[2][: int(len(chunks[2]) * kept)]
+    with pytest.raises(BadImageError, match="a damaged PNG"):
+        decoded(b"\x89PNG\r\n\x1a\n" + data, IMAGE)
+
+
+def test_a_webp_is_read_whatever_its_metadata_are_like() -> None:
+    noise = Image.fromarray(NUMBERS)
+    data = encoded(noise, "WEBP", lossless=True, exif=exif(3).tobytes(), xmp=b"<x/>" * 50, icc_profile=b"icc" * 50)
+    plain = np.asarray(noise)
+    at, last = data.index(b"EXIF"), data.index(b"XMP ")
+    too_long = (1 << 20).to_bytes(4, "little")
+    assert np.array_equal(decoded(data, IMAGE), plain[::-1, ::-1])
+    assert np.array_equal(decoded(data[: last + 4] + too_long + data[last + 8 :], IMAGE), plain[::-1, ::-1])
+    assert np.array_equal(decoded(data[:-60], IMAGE), plain[::-1, ::-1])
+    assert np.array_equal(decoded(data[: at + 4] + too_long + data[at + 8 :], IMAGE), plain)
+    pixels = data.index(b"VP8L")
+    for cut in (pixels + 6, pixels + 100, at - 100, at - 2):
+        with pytest.raises(BadImageError, match="a damaged WEBP"):
+            decoded(data[:cut], IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("GIF", {"comment": b"remark" * 99}), ("TIFF", {"icc_profile": b"icc" * 99}), ("AVIF", {})]
+)
+def test_damaged_metadata_of_other_formats_decide_on_no_pixel(name: str, options: dict[str, Any]) -> None:
+    xmp = b"<x:xmpmeta>" + b"y" * 300 + b"</x:xmpmeta>"
+    told = {"tiffinfo": {700: xmp}} if name == "TIFF" else {"xmp": xmp}
+    data = encoded(PICTURE, name, **options, **told)
+    expected = decoded(data, IMAGE)
+    rng = np.random.default_rng(0)
+    for of_file in (xmp, *options.values()):
+        at = data.find(of_file)
+        for damaged in (bytes(len(of_file)), rng.bytes(len(of_file))) if at > 0 else ():
+            other = data[:at] + damaged.replace(b"\0", b"\1" if name == "GIF" else b"\0") + data[at + len(of_file) :]
+            assert np.array_equal(decoded(other, IMAGE), expected)

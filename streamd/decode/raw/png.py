@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from streamd.decode.exif import UPRIGHT, parse_orientation
-from streamd.decode.pillow import raise_bad_image_for_pillow_errors
+from streamd.decode.pillow import read_with_pillow
 from streamd.decode.raw.picture import Numbers, RawForm, RawPicture, check_raw_form
 from streamd.decode.resize import BadImageError, check_image_size
 
@@ -56,7 +56,11 @@ def read_raw_png(data: bytes, form: RawForm) -> RawPicture:
 
     A transparent colour and a colour space change no level. Raises BadImageError, MemoryError.
     """
-    with raise_bad_image_for_pillow_errors("PNG"), Image.open(BytesIO(data), formats=("PNG",)) as picture:
+    return read_with_pillow(data, "PNG", lambda each: _read_levels(each, form))
+
+
+def _read_levels(data: bytes, form: RawForm) -> RawPicture:
+    with Image.open(BytesIO(data), formats=("PNG",)) as picture:
         check_image_size(picture.height, picture.width)
         name = str(picture.tile[0].args) if picture.tile else ""
         if name.startswith("P"):
