@@ -18,13 +18,27 @@ from streamd.cli.check.labels import (
     format_similar_classes,
 )
 from streamd.cli.check.masks import MaskFindings, find_mask_troubles, find_mask_warnings
-from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
+from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect, PictureOddity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import format_count
 
 _NAMED_FILES: Final = 3  # files in one sentence
 _TOO_MANY_CHUNKS: Final = 2  # times as many chunks as necessary
+_ODDITIES: Final[dict[PictureOddity, tuple[str, str]]] = {  # what is odd, and what follows
+    "invisible": (
+        "of which nothing is visible",
+        "alpha is 0 everywhere, so that every pixel is served white; save them without alpha if it means nothing",
+    ),
+    "dark": (
+        "of which nothing but black is served",
+        "the highest of their 16 bits are not used, and 65535 is white; rescale them, or use mode: raw with a range",
+    ),
+    "unturned": (
+        "whose EXIF data cannot be read",
+        "nothing says which way up they are, so they are served as they are stored",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +52,19 @@ class UnreadableFile:
 
 
 @dataclass(frozen=True, slots=True)
+class OddPictures:
+    """A number of pictures, and the file of the first."""
+
+    count: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSummary:
     """The numbers of files by format and size; `sizes` are the most frequent of `distinct_sizes`, height first.
 
-    `transparent` is the number of files with an alpha channel or a transparent colour.
+    `transparent` is the number of files with an alpha channel or a transparent colour, `odd` the number and the first
+    of the pictures that are served, and seldom meant so.
     """
 
     formats: dict[str, int]
@@ -49,6 +72,7 @@ class ImageSummary:
     distinct_sizes: int
     enlarged: int
     transparent: int = 0
+    odd: dict[PictureOddity, OddPictures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +338,10 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
         remarks = find_label_warnings(label, finding, is_shuffled=stream.shuffle != "none")
         yield from (f"{name}: {remark}" for remark in remarks)
     yield from (f"{name}: {remark}" for remark in find_mask_warnings(stream.masks))
+    for oddity, found in stream.pictures.odd.items():
+        what, effect = _ODDITIES[oddity]
+        example = f", such as {found.file}" if found.count > 1 else f", {found.file}"
+        yield f"{name}: {format_count(found.count, 'sample')} with a picture {what}{example}: {effect}"
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"

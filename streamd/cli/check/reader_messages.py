@@ -13,6 +13,9 @@ from streamd.ipc.worker_messages import TransformPlace
 # The effect of a fault in a worker: a bad sample, a sample that a transform cannot use, another try, the end of the
 # worker, or the end of the stream.
 FaultEffect = Literal["verdict", "transform", "retry", "crash", "stop"]
+# What is odd about a picture that is served: nothing of it is visible, it is all but black since it has few of its 16
+# bits, or its EXIF data cannot be read, so that nothing says which way up it is.
+PictureOddity = Literal["invisible", "dark", "unturned"]
 # Faults that the daemon records as verdicts; their samples are substituted or masked.
 RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset({"verdict", "transform"})
 
@@ -129,6 +132,7 @@ class GroupResult:
     digests: hexadecimal, of all samples without a fault, in the group's order.
     enlarged: the number of images with fewer pixels than the stream's size requires.
     transparent: the number of images with an alpha channel or a transparent colour.
+    odd_pictures: the samples with pictures that are served, and seldom meant so.
     odd_boxes: by label, boxes and points that cannot be right.
     odd_sizes: by image, pictures whose size is not that of the picture that they belong to.
     class_pixels: by image, the class numbers of the masks that were counted.
@@ -148,6 +152,7 @@ class GroupResult:
     unpacked: int = 0
     unpack_s: float = 0.0
     transparent: int = 0
+    odd_pictures: dict[PictureOddity, list[int]] = field(default_factory=dict)
     odd_boxes: dict[str, OddBoxes] = field(default_factory=dict)
     odd_sizes: dict[str, OddSizes] = field(default_factory=dict)
     class_pixels: dict[str, ClassPixels] = field(default_factory=dict)

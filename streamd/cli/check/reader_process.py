@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 import sys
 import time
-import warnings
 from collections.abc import Container, Iterator, Mapping
 from io import BytesIO
 from itertools import compress
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -28,6 +26,7 @@ from streamd.cli.check.reader_messages import (
     FaultEffect,
     GroupResult,
     OddBoxes,
+    PictureOddity,
     SampleFault,
     SampleGroup,
     StreamToRead,
@@ -36,8 +35,10 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
-from streamd.decode.decoders import BadImageError, decode_sample, read_geometry
+from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
+from streamd.decode.exif import SIDEWAYS, UPRIGHT, find_orientation, parse_orientation
 from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size
+from streamd.decode.pillow import read_with_pillow
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
@@ -56,6 +57,8 @@ from streamd.worker.transform_call import FailedTransformError, UnfitTransformEr
 from streamd.worker.transforms import RNG_PURPOSE
 
 _DIGEST_BYTES: Final = 16
+_MAX_LOOKED_AT_PIXELS: Final = 1 << 24  # of a picture that is decoded once more to see whether it shows anything
+_DARK_LEVEL: Final = 1  # what 16 bits of which the upper 8 are not used may round to
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
 _group_decoder: Final = msgspec.json.Decoder(SampleGroup)
@@ -110,6 +113,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
             if landed is not None:
                 digest = _compute_content_digest(b"".join(_list_all_files(files)))
                 _count_odd_boxes(seen, sample_id, landed, reader)
+                _count_odd_pictures(seen, sample_id, files, reader.spec.images)
                 sizes = _find_upright_sizes(files, landed, reader)
                 count_odd_sizes(seen, sample_id, sizes, reader.spec.images)
                 if sample_id in counted:
@@ -215,6 +219,34 @@ def _find_upright_sizes(files: SampleBytes, landed: SampleGeometries, reader: St
     }
 
 
+def _count_odd_pictures(
+    result: GroupResult, sample_id: int, files: SampleBytes, images: Mapping[str, ImageSpec]
+) -> None:
+    """Adds the sample to the oddities of its pictures that are shown in RGB or grey, and that were decoded before."""
+    found: set[PictureOddity] = set()
+    for of_image, image in zip(files, images.values(), strict=True):
+        for data in (of_image,) if isinstance(of_image, bytes) else of_image:
+            header = _parse_image_header(data) if image.mode in {"RGB", "L"} else None
+            if header is None:
+                continue
+            if header.is_unturned:
+                found.add("unturned")
+            if header.height * header.width > _MAX_LOOKED_AT_PIXELS:
+                continue
+            if header.is_transparent:
+                pixels = np.empty((header.height, header.width, 4), np.uint8)
+                decode_image(data, pixels, ImageSpec(header.height, header.width, 4, mode="RGBA"))
+                if not pixels[:, :, 3].any():
+                    found.add("invisible")
+            elif header.is_deep:
+                levels = np.empty((header.height, header.width, 1), np.uint8)
+                decode_image(data, levels, ImageSpec(header.height, header.width, 1, mode="L"))
+                if levels.max() <= _DARK_LEVEL:
+                    found.add("dark")
+    for oddity in found:
+        result.odd_pictures.setdefault(oddity, []).append(sample_id)
+
+
 def _transform_row_or_add_fault(
     result: GroupResult, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries, reader: StreamReader
 ) -> bool:
@@ -230,19 +262,49 @@ def _transform_row_or_add_fault(
 
 def _count_format_and_size(result: GroupResult, blob: bytes, size: Size, image: ImageSpec) -> None:
     """Adds the file of an image of upright `size`, unless Pillow cannot read its header: arrays have no format."""
-    try:
-        name = detect_format(blob)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns about damaged metadata
-            with Image.open(BytesIO(blob), formats=(name,)) as picture:
-                result.transparent += picture.has_transparency_data
-    except (BadImageError, OSError, ValueError, SyntaxError, struct.error):
+    header = _parse_image_header(blob)
+    if header is None:
         return
+    result.transparent += header.is_transparent
     shown = f"{size[0]}x{size[1]}"  # as the configuration has it
-    result.formats[name] = result.formats.get(name, 0) + 1
+    result.formats[header.format] = result.formats.get(header.format, 0) + 1
     result.sizes[shown] = result.sizes.get(shown, 0) + 1
     covering = compute_covering_size(*size, image)
     result.enlarged += covering[0] > size[0] or covering[1] > size[1]
+
+
+class _ImageHeader(NamedTuple):
+    """What the header of a decoded image says; height and width are those of the upright image.
+
+    `is_deep`: it has 16 bits per channel. `is_unturned`: its EXIF data cannot be read.
+    """
+
+    format: str
+    height: int
+    width: int
+    is_transparent: bool
+    is_deep: bool
+    is_unturned: bool
+
+
+def _parse_image_header(blob: bytes) -> _ImageHeader | None:
+    """Returns what a decoded image says of itself; None if Pillow cannot read the header."""
+    try:
+        name = detect_format(blob)
+        return read_with_pillow(blob, name, lambda data: _read_image_header(data, name))
+    except BadImageError:
+        return None
+
+
+def _read_image_header(data: bytes, name: str) -> _ImageHeader:
+    with Image.open(BytesIO(data), formats=(name,)) as picture:
+        width, height = picture.size
+        exif = picture.info.get("exif")  # only if it precedes the pixels
+        is_deep = picture.mode.startswith("I;16") or ";16" in str(picture.tile[:1])
+        orientation = find_orientation(exif) if isinstance(exif, bytes) and exif else UPRIGHT
+        if isinstance(exif, bytes) and parse_orientation(exif) >= SIDEWAYS:
+            height, width = width, height
+        return _ImageHeader(name, height, width, picture.has_transparency_data, is_deep, orientation is None)
 
 
 def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:

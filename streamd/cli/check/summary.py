@@ -22,6 +22,7 @@ from streamd.cli.check.findings import (
     ImageSummary,
     LabelContradiction,
     MemoryEstimate,
+    OddPictures,
     StreamFinding,
     TrainerCapacity,
     UnpackingEstimate,
@@ -196,7 +197,11 @@ def _summarize_images(totals: StreamTotals, kind: str) -> ImageSummary:
     formats = dict(totals.formats.most_common())
     if totals.stream.manifest.arrays is not None and totals.sizes:
         formats = {kind.upper(): totals.sizes.total()}
-    return ImageSummary(formats, sizes, len(totals.sizes), totals.enlarged, totals.transparent)
+    odd = {
+        oddity: OddPictures(len(ids), totals.stream.format_file_name(min(ids)))
+        for oddity, ids in totals.odd_pictures.items()
+    }
+    return ImageSummary(formats, sizes, len(totals.sizes), totals.enlarged, totals.transparent, odd)
 
 
 def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:

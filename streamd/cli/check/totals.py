@@ -15,6 +15,7 @@ from streamd.cli.check.reader_messages import (
     GroupResult,
     OddBoxes,
     OddSizes,
+    PictureOddity,
     SampleFault,
     SampleGroup,
 )
@@ -64,6 +65,7 @@ class StreamTotals:
         self.enlarged = 0
         self.pixel_id = PixelId("")  # as long as no process has read anything
         self.transparent = 0
+        self.odd_pictures: dict[PictureOddity, list[int]] = {}
         self.odd_boxes: dict[str, OddBoxes] = {}
         self.odd_sizes: dict[str, OddSizes] = {}
         self.class_pixels: dict[str, ClassPixels] = {}
@@ -83,6 +85,8 @@ class StreamTotals:
         self.enlarged += result.enlarged
         self.pixel_id = PixelId(result.pixel_id) or self.pixel_id
         self.transparent += result.transparent
+        for oddity, ids in result.odd_pictures.items():
+            self.odd_pictures.setdefault(oddity, []).extend(ids)
         for label, odd in result.odd_boxes.items():
             self.odd_boxes[label] = self.odd_boxes.get(label, OddBoxes()).add_odd_boxes(odd)
         for name, sizes in result.odd_sizes.items():

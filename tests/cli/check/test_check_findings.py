@@ -14,6 +14,7 @@ from streamd.cli.check.findings import (
     CheckFindings,
     DataLeak,
     LabelContradiction,
+    OddPictures,
     StreamFinding,
     TrainerCapacity,
     UnpackingEstimate,
@@ -61,6 +62,14 @@ def test_a_finding_that_must_be_fixed_is_trouble(found: CheckFindings, said: str
     [
         (findings(notes=["skipped 3 files"]), "skipped 3 files"),
         (
+            findings(stream(pictures=replace(STREAM.pictures, odd={"invisible": OddPictures(3, "a.bmp")}))),
+            "train: 3 samples with a picture of which nothing is visible, such as a.bmp: alpha is 0 everywhere",
+        ),
+        (
+            findings(stream(pictures=replace(STREAM.pictures, odd={"unturned": OddPictures(1, "b.jpg")}))),
+            "train: 1 sample with a picture whose EXIF data cannot be read, b.jpg: nothing says which way up",
+        ),
+        (
             findings(stream(labels={"label": LabelFinding("category", {"cat": 90, "owl": 10}, 9.0)})),
             "train: cat has 9 times",
         ),
@@ -77,7 +86,7 @@ def test_a_finding_that_must_be_fixed_is_trouble(found: CheckFindings, said: str
         (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if these values were really measured"),
         (findings(together=TrainerCapacity(0, 0, "too small")), "no trainer can read all streams at the same time"),
     ],
-    ids=["notes", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
+    ids=["notes", "invisible", "unturned", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
 )
 def test_a_finding_that_may_be_intended_is_a_warning(found: CheckFindings, said: str) -> None:
     (warning,) = found.warnings

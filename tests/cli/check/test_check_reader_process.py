@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 from support.array_records import MASKS, build_array_stream
 from support.driven_frames import clip_config, write_drives
 from support.faulty_data import animals, picture, spoil
 from support.record_readers import open_records
 from support.served_folder import file_of, serve
+from support.stored_numbers import build_png_chunk, encode_png
 from support.transform_programs import Write
 
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleGroup
@@ -128,6 +131,38 @@ def test_pictures_with_alpha_or_a_transparent_colour_are_counted(folder: Path, t
     picture((50, 40), 1).convert("P").save(folder / "cat" / "palette.png", transparency=3)
     picture((50, 40), 1).convert("P").save(folder / "cat" / "opaque.png")
     assert read_folder(folder, tmp_path / "state").transparent == 3
+
+
+def test_pictures_that_show_nothing_or_may_lie_on_a_side_are_counted(folder: Path, tmp_path: Path) -> None:
+    levels = np.arange(50 * 40, dtype=np.uint16).reshape(50, 40)
+    for name, of_file in {
+        "seen.png": Image.fromarray(np.dstack([levels % 251] * 3 + [levels == 77]).astype(np.uint8)),
+        "unseen.png": Image.fromarray(np.dstack([levels % 251] * 3 + [levels * 0]).astype(np.uint8)),
+        "unseen.webp": Image.fromarray(np.dstack([levels % 251] * 3 + [levels * 0]).astype(np.uint8)),
+        "dark.png": Image.fromarray(levels % 256),
+        "deep.png": Image.fromarray(levels * 32),
+        "turned.jpg": Image.fromarray(np.dstack([levels % 251] * 3).astype(np.uint8)),
+    }.items():
+        options = {"exif": b"Exif\0\0what is this"} if name == "turned.jpg" else {}
+        of_file.save(folder / "cat" / name, **options)
+    stream = serve(folder, tmp_path / "state")
+    seen = read_folder(folder, tmp_path / "state")
+    odd = {oddity: [stream.format_file_name(each) for each in ids] for oddity, ids in seen.odd_pictures.items()}
+    assert odd == {
+        "dark": ["cat/dark.png"],
+        "invisible": ["cat/unseen.png", "cat/unseen.webp"],
+        "unturned": ["cat/turned.jpg"],
+    }
+    assert seen.faults == []
+    keeping_alpha = read_folder(folder, tmp_path / "other", image={"size": [8, 8], "mode": "RGBA"})
+    assert keeping_alpha.odd_pictures == {}
+
+
+def test_files_whose_metadata_pillow_refuses_are_counted_as_others(folder: Path, tmp_path: Path) -> None:
+    remark = build_png_chunk(b"zTXt", b"remark\0\0" + zlib.compress(bytes(3 << 20)))
+    (folder / "cat" / "remark.png").write_bytes(encode_png(np.zeros((50, 40, 3), np.uint8), remark))
+    seen = read_folder(folder, tmp_path / "state")
+    assert (seen.formats, seen.faults) == ({"JPEG": 8, "PNG": 1}, [])
 
 
 TEXT = """
