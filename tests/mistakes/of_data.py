@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tifffile
 from mistake import GOOD, TABLE, Mistake, in_train
 
 LABELLED: Final = GOOD + "    labels: {label: {type: category, classes: [cat, bird]}}\n"
@@ -58,6 +60,12 @@ def only(*names: str) -> dict[str, str | bytes | None]:
 
 PHOTOS: Final = GOOD.replace("path: data", "path: photos")
 FLAT: Final = GOOD.replace("path: data", "path: flat")
+
+
+def add_bands(place: Path) -> None:
+    bands = np.zeros((40, 60, 4), np.uint8)
+    tifffile.imwrite(place / "data/cat/bands.tif", bands, photometric="minisblack", extrasamples=["unspecified"] * 3)
+
 
 in_table = partial(in_train, config=TABLE)
 
@@ -488,5 +496,17 @@ OF_DATA: Final = (
         do="Correct the cell, or add the class.",
         config=TABLE.replace("angle: float", "side: {type: category, classes: [left, right]}"),
         files=rows("path,side", "cat/0000.jpg,left", "cat/0001.jpg,rihgt"),
+    ),
+    Mistake(
+        "put a picture of four bands among photos",
+        says=(
+            "train: 1 unreadable file: cat/bands.tif: a TIFF of 4 channels (grey; whole numbers of 8 bits), which "
+            "Pillow does not read: use mode: raw, or save it as grey, RGB or RGBA of 8 bits"
+        ),
+        do="Write `mode: raw` with its `channels` and `dtype`, or save three of the bands as RGB.",
+        command="streamd check --config config.yaml",
+        status=1,
+        prepare=add_bands,
+        printed=True,
     ),
 )
