@@ -417,8 +417,8 @@ def _is_end_of_scan(data: bytes, start: int, end: int) -> bool:
     if ones >= 7:  # noqa: PLR2004 - at least one bit of the last byte belongs to the scan
         return True
     # If the last bit that is not set belongs to no code, its value changes nothing.
-    changed = last | 1 << ones
-    other = data[: end - 1] + bytes((changed,)) + (b"\x00" if changed == 0xFF else b"") + _END_MARKER  # noqa: PLR2004
+    changed = bytes((last | 1 << ones,)).replace(b"\xff", b"\xff\x00")
+    other = data[: end - 1] + changed + _END_MARKER
     return _find_fault(other) is not None or _hash_pixels(other) != _hash_pixels(data[:end] + _END_MARKER)
 
 

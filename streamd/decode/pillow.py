@@ -226,7 +226,7 @@ def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
         # The first byte of the header says which of the others there are.
         flags = ~_WEBP_METADATA | (_WEBP_EXIF_FLAG if has_exif else 0)
         chunks = [
-            bytes((*chunk[:8], chunk[8] & flags, *chunk[9:])) if chunk[:4] == b"VP8X" and len(chunk) > 8 else chunk  # noqa: PLR2004
+            chunk[:8] + bytes(each & flags for each in chunk[8:9]) + chunk[9:] if chunk.startswith(b"VP8X") else chunk
             for chunk in chunks
         ]
         body = b"WEBP" + b"".join(chunks)
@@ -451,11 +451,12 @@ def _choose_tiff_decoder(picture: Tiff.TiffImageFile) -> None:
             kind = str(plain[0])
         size = int(tags[Tiff.IMAGEWIDTH]), int(tags[Tiff.IMAGELENGTH])
         picture.use_load_libtiff = True
-        picture.tile = [ImageFile._Tile("libtiff", (0, 0, *size), 0, (kind, False, tags.offset))]  # noqa: SLF001
+        args: Any = (kind, False, tags.offset)
+        picture.tile = [picture.tile[0]._replace(codec_name="libtiff", extents=(0, 0, *size), offset=0, args=args)]
     if picture.use_load_libtiff:
         # libtiff gives numbers in the processor's order, which Pillow expects of some raw modes only.
         tile = picture.tile[0]
-        args: Any = tile.args
+        args = tile.args
         picture.tile = [tile._replace(args=(_FILE_ORDER.sub(r"\1N\2", args[0]), *args[1:]))]
 
 

@@ -143,7 +143,7 @@ def test_pictures_that_show_nothing_or_may_lie_on_a_side_are_counted(folder: Pat
         "deep.png": Image.fromarray(levels * 32),
         "turned.jpg": Image.fromarray(np.dstack([levels % 251] * 3).astype(np.uint8)),
     }.items():
-        options = {"exif": b"Exif\0\0what is this"} if name == "turned.jpg" else {}
+        options: dict[str, Any] = {"exif": b"Exif\0\0what is this"} if name == "turned.jpg" else {}
         of_file.save(folder / "cat" / name, **options)
     stream = serve(folder, tmp_path / "state")
     seen = read_folder(folder, tmp_path / "state")
