@@ -181,8 +181,8 @@ def test_classes_of_boxes_that_differ_in_case_alone_are_a_remark(tmp_path: Path)
     assert [each for each in found.notes if "learned" in each] == [
         (
             "boxes: 'Cat' (2 boxes, such as train: images/train/0.png) and 'cat' (1 box, such as train: "
-            "images/train/2.png) differ only in upper and lower case, and are learned as 2 classes; give them one name in "
-            "the data, unless they are meant to differ"
+            "images/train/2.png) differ only in upper and lower case, and are learned as 2 classes; give them one name "
+            "in the data, unless they are meant to differ"
         )
     ]
 
