@@ -89,7 +89,7 @@ class Synthetic:
     def renew(self) -> None:
         """The stream is served again: in the same order, with other pixels."""
         self.pixels += 1
-        self.spec = replace(self.spec, pixel_id=PixelId(str(self.pixels)))
+        self.spec = replace(self.spec, pixel_id=PixelId(f"{self.pixels:032d}"))
         self.shape = StreamShape(self.spec.name, self.batches, SLOT_BYTES, self.tasks)
 
     def planned(self, epoch: int, index: int) -> Ids:
