@@ -92,10 +92,12 @@ class Trainer:
     def _read_batches(self, stream: Stream, batches: Iterator[Batch]) -> None:
         while self._may_go_on(stream):
             batch = next(batches, None)
+            if batch is not None:
+                self._take(stream, batch)
+            # After the step, since the receipt of an epoch may be there as soon as its last batch is.
             self._settle(stream)
             if batch is None:
                 break
-            self._take(stream, batch)
             del batch
 
     def _subscribe(self, client: Client) -> Stream:

@@ -24,6 +24,9 @@ def test_a_request_is_json_with_plain_paths_and_numbers() -> None:
         "config": {"workers": 1, "streams": {"train": {"source": "/data"}}},
         "folder": "/a",
         "size": None,
+        "root": None,
+        "labels": [],
+        "encoding": None,
     }
 
 

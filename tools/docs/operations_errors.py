@@ -49,6 +49,10 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "StreamChangedError": ("trainers", "Follow the message: subscribe again, with the token if the order is the same."),
     "BatchesHeldError": ("trainers", "Drop views of batches, keep `batch.copy()` instead, or use a larger `prefetch`."),
+    "NoCopyError": (
+        "trainers",
+        "Open the client or the stream anew in the process that needs it; save the position as a token.",
+    ),
     "ReceiptError": ("trainers", "This must never happen: keep the logs of the daemon and the trainer, and report it."),
     "LossError": (
         "trainers",

@@ -100,8 +100,6 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     left_out = {name: "two columns have this name" for name, count in counts.items() if count > 1 and name}
     left_out |= dict.fromkeys(others, f"names images, as {image.name} does")
     left_out |= dict.fromkeys(table.picture_columns, "holds pictures")
-    if counts[""]:
-        left_out["without a name"] = "a data frame saves its index so"
     if parts is not None:
         left_out[parts.column] = "says which rows are train and validation"
     for name in positions.keys() - left_out.keys() - {image.name, *chosen.labels}:
@@ -131,7 +129,10 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
         *(f"column {name} {guess.note}" for name, guess in guesses.items() if guess.note),
         *_build_repetition_notes(path, texts, image.name, [*positions], labels),
     )
-    in_order = {name: left_out[name] for name in table.column_names if name in left_out}
+    # In the order of the table; a column without a name is the index of a data frame, and comes first.
+    if counts[""]:
+        left_out = {"without a name": "a data frame saves its index so"} | left_out
+    in_order = {name: left_out[name] for name in ("without a name", *table.column_names) if name in left_out}
     return DataSurvey(
         path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=in_order, notes=notes
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.text import format_count
-from streamd.dataset.labels.boxes import warn_of_equal_classes
+from streamd.dataset.labels.faults import warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import format_first_names, format_path, translate_read_errors

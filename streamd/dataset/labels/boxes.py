@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -123,24 +123,6 @@ def _add_rule_to_spec(spec: LabelSpec, rule: BoxRule) -> LabelSpec:
 
 
 # --- classes
-
-
-def warn_of_equal_classes(where: str, what: str, names: Sequence[ClassValue], numbers: Iterable[object]) -> None:
-    """Warns of classes with the same name; `numbers` are what the data call each, and `what` these are."""
-    same: dict[ClassValue, list[object]] = {}
-    for name, number in zip(names, numbers, strict=True):
-        same.setdefault(name, []).append(number)
-    for name, several in same.items():
-        if len(several) > 1:
-            _log.warning(
-                "%s: %s %s have the same name %r, and are learned as %d classes; give each a name of its own, or "
-                "use one of them for all",
-                where,
-                what,
-                " and ".join(map(repr, several)),
-                name,
-                len(several),
-            )
 
 
 def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None, column: Column) -> Int64s:

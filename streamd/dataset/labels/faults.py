@@ -1,14 +1,16 @@
-"""Collects faults of data, so that one message has as many as a person corrects in one go."""
+"""Collects faults of data, so that one message has as many as a person corrects in one go; warns of equal classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from streamd.dataset.manifest.types import LocationFormatter
 from streamd.errors import ConfigError
 
+_log: Final = logging.getLogger("streamd.sources")
 SHOWN_FAULTS: Final = 10  # of one kind in a message
 
 
@@ -63,3 +65,21 @@ def raise_collected_faults() -> Iterator[FaultCollector]:
     # files that they have open, would stay until the next garbage collection.
     while faults.errors:
         raise faults.errors.pop()
+
+
+def warn_of_equal_classes(where: str, what: str, names: Sequence[int | str], numbers: Iterable[object]) -> None:
+    """Warns of classes with the same name; `numbers` are what the data call each, and `what` these are."""
+    same: dict[int | str, list[object]] = {}
+    for name, number in zip(names, numbers, strict=True):
+        same.setdefault(name, []).append(number)
+    for name, several in same.items():
+        if len(several) > 1:
+            _log.warning(
+                "%s: %s %s have the same name %r, and are learned as %d classes; give each a name of its own, or "
+                "use one of them for all",
+                where,
+                what,
+                " and ".join(map(repr, several)),
+                name,
+                len(several),
+            )
