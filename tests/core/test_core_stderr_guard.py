@@ -157,7 +157,10 @@ if sys.argv[1] == "raise":
 """
 
 
-@pytest.mark.parametrize(("ending", "status"), [("return", 0), ("raise", 1), ("fork", 0)])
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("return", 0), *(pytest.param(*each, marks=pytest.mark.long) for each in [("raise", 1), ("fork", 0)])],
+)
 def test_a_process_whose_stderr_is_a_full_pipe_goes_on_and_ends(
     pipe: tuple[int, int], ending: str, status: int
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_process_whose_stderr_is_a_full_pipe_goes_on_and_ends(
     assert done.stdout.startswith(b"goes on\n")
 
 
+@pytest.mark.long
 def test_a_process_whose_terminal_was_stopped_goes_on_and_ends() -> None:
     ours, terminal = pty.openpty()
     os.write(ours, b"\x13")  # Ctrl-S

@@ -273,6 +273,7 @@ async def test_a_gate_whose_socket_was_removed_ends_and_its_clients_come_to_the_
         assert after.is_socket()
 
 
+@pytest.mark.long
 async def test_a_gate_that_is_behind_is_waited_for_and_one_that_reads_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -197,7 +197,12 @@ EVALUATION: Final[Rows] = {
 }
 
 
-@pytest.mark.parametrize("row", TRAINING)
+QUICK_ROWS: Final = frozenset({"exactly len() by next", "a break"})
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=[] if row in QUICK_ROWS else pytest.mark.long) for row in TRAINING]
+)
 def test_passes_that_train_are_one_epoch_after_the_other(client: Client, adapt: Any, row: str) -> None:
     loops, wanted = TRAINING[row]
     with client.subscribe("train") as stream:

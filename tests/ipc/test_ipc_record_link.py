@@ -43,7 +43,8 @@ class Receiver:
 
     def _measure_pause_s(self, took_s: float) -> float:
         self.took_s.append(took_s)
-        return self._pauses_s.pop(0) if self._pauses_s else 0.0
+        # A link may wake before the first record is there: a pause belongs to a turn that brought something.
+        return self._pauses_s.pop(0) if self._pauses_s and self.records else 0.0
 
     async def wait_for(self, count: int) -> list[tuple[RecordKind, bytes]]:
         async with asyncio.timeout(LIMIT_S):

@@ -80,6 +80,7 @@ async def test_a_link_takes_as_many_tasks_as_one_process_and_a_suspect_only_whil
         link._process.kill()
 
 
+@pytest.mark.long
 async def test_a_process_that_reads_now_and_then_is_waited_for_and_one_that_reads_nothing_is_killed() -> None:
     async with linked(ReportList(), _READS_NOTHING, unread_s=0.6) as (link, theirs):
         for _ in range(400):

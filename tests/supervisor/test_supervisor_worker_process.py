@@ -58,6 +58,7 @@ async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[Wor
         assert await recorder.reports.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
     yield worker, recorder.reports
     worker.close()
+    await worker._process.wait()
 
 
 @pytest.fixture
@@ -128,6 +129,7 @@ async def test_shut_down_waits_until_the_worker_has_ended() -> None:
         assert await worker._process.wait() == code
 
 
+@pytest.mark.long
 async def test_a_worker_opens_a_thousand_streams_whose_records_exceed_its_socket(stream: ServedStream) -> None:
     name, label = next(iter(stream.spec.labels.items()))
     long = replace(label, classes=tuple(f"class {number:04}" for number in range(300)))

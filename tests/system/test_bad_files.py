@@ -149,6 +149,7 @@ def test_links_pipes_and_huge_files_in_place_of_images_are_refused(
 
 
 @pytest.mark.parametrize(("junk", "stops"), [([60], False), ([3, 50, 51, 118], False), (range(0, 44, 4), True)])
+@pytest.mark.long
 def test_clips_go_on_over_a_few_junk_files_and_check_says_as_the_daemon_does(
     start_daemon: Start, tmp_path: Path, junk: Sequence[int], stops: bool
 ) -> None:
