@@ -44,6 +44,7 @@ WORKER_RESPAWN_S: Final = 0.2  # the pause after a worker's death, doubled each 
 WORKER_RESPAWN_MAX_S: Final = 5.0
 NEW_WORKERS_S: Final = 60.0  # the time in which new workers import a transform, which may load large libraries
 WORKER_LEAVE_S: Final = 2.0  # from the end of a worker's socket to its exit; it may be starting, or at a huge picture
+WORKER_ORPHAN_S: Final = 10  # the same where no daemon is left to end it: its cache may be on a slow disk
 TASK_ATTEMPTS: Final = 10  # deaths from outside after which a task's stream stops, ...
 TASK_GIVE_UP_S: Final = 60.0  # ... if they continue for this long: something may kill workers as fast as they start
 # RLIMIT_DATA bounds the heap alone; RLIMIT_AS would count the slots too. libwebp and Pillow hold the largest picture

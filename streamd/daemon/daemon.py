@@ -246,7 +246,7 @@ class Daemon:
 
     async def _keep_files(self, dispatcher: Dispatcher) -> None:
         """Makes the endpoint anew when files of it are removed. Raises StreamdError if it cannot, or state is gone."""
-        events = FileSystemEvents()
+        events, told = FileSystemEvents(), set[Path]()
         try:
             while True:
                 gates = self._gate_keeper.list_socket_folders() if self._gate_keeper is not None else []
@@ -256,20 +256,30 @@ class Daemon:
                     names = format_list([str(each) for each in gone], _SHOWN_FILES)
                     log.warning("endpoint.gone", f"made anew after they were removed: {names}; trainers go on")
                     continue  # new folders are to be watched
-                self._check_manifests(dispatcher)
+                self._check_manifests(dispatcher, told)
                 await events.wait_for_change(None if events.sees_folders else FILES_CHECK_S)
                 await asyncio.sleep(FILES_PAUSE_S)
         finally:
             events.close()
 
     @staticmethod
-    def _check_manifests(dispatcher: Dispatcher) -> None:
-        """Raises StreamdError if a list of samples is gone, without which no worker could start again."""
+    def _check_manifests(dispatcher: Dispatcher, told: set[Path]) -> None:
+        """Warns once of each list of samples that is gone. Raises StreamdError if its folder is."""
         for stream in dispatcher.streams.values():
-            if not os.path.lexists(stream.manifest.path):
+            path = Path(stream.manifest.path)
+            if os.path.lexists(path):
+                told.discard(path)
+            elif not os.path.lexists(path.parent):
                 raise StreamdError(
-                    f"{stream.manifest.path} was removed while it was served: start the daemon again, which lists the "
-                    "samples anew, and keep STATE_DIRECTORY out of folders that something cleans"
+                    f"{path} was removed while it was served: start the daemon again, which lists the samples anew, "
+                    "and keep STATE_DIRECTORY out of folders that something cleans"
+                )
+            elif path not in told:
+                told.add(path)
+                log.warning(
+                    "endpoint.gone",
+                    f"{path} was removed while it was served: a reload (kill -HUP) lists the samples anew; until then "
+                    "trainers go on, but no worker can start again",
                 )
 
     def _renew_endpoint(self, dispatcher: Dispatcher) -> list[Path]:

@@ -66,7 +66,10 @@ class LifeLock:
     def __init__(self, content: bytes) -> None:
         import fcntl  # noqa: PLC0415 - other systems, which run no daemon, do not have it
 
-        self.descriptor = os.memfd_create("streamd.life", os.MFD_CLOEXEC)
+        made = os.memfd_create("streamd.life", os.MFD_CLOEXEC)
+        # The numbers up to 2 are the daemon's standard files, also where this process has closed its own.
+        self.descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.close(made)
         os.write(self.descriptor, content)
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

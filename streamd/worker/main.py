@@ -2,7 +2,7 @@
 
 Tasks arrive as datagrams on a socket pair, and reports leave on it. The page names the row at work, in case the process
 dies there. While one task is decoded, a thread reads the files of the next tasks, unless files come from memory anyway.
-When the daemon dies the socket ends, and the worker exits.
+When the daemon dies the socket ends; the worker publishes what it has cached, and exits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records
 from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ipc.mapping import map_writable
-from streamd.ipc.parent_death import die_with_parent, raise_oom_score
+from streamd.ipc.parent_death import raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
 from streamd.ipc.record_datagrams import DatagramSender, receive_command_records
 from streamd.ipc.worker_messages import (
@@ -48,7 +48,7 @@ from streamd.ipc.worker_messages import (
     encode_report,
     format_error_reason,
 )
-from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
+from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
 from streamd.worker.box_labels import format_label_fit
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
@@ -205,6 +205,8 @@ class Worker:
             self._handle_command(record, descriptors)
         if not records:
             asyncio.get_running_loop().remove_reader(self._link)
+            # The kernel ends this process if it does not end by itself: a transform may never return.
+            signal.alarm(WORKER_ORPHAN_S)
             self._request_stop()
 
     def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
@@ -355,7 +357,6 @@ def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     # First: a file that is opened before could get the number of a closed standard descriptor.
     correct_inherited_state()
-    die_with_parent(os.getppid())  # the end of the socket is not enough: a transform may never return
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print, and the standard output of a command is for its results
     track = open_inherited_progress_page(sys.argv[2])

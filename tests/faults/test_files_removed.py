@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -78,13 +79,8 @@ def take_the_folders_place(daemon: DaemonProcess) -> None:
     folder.touch()
 
 
-def remove_manifest(daemon: DaemonProcess) -> None:
-    next(daemon.state.glob("*.manifest")).unlink()
-
-
 ENDINGS: dict[str, tuple[Callable[[DaemonProcess], object], str]] = {
     "the folder cannot be made": (take_the_folders_place, "were removed while it was served, and cannot be made anew"),
-    "a list of samples": (remove_manifest, "was removed while it was served: start the daemon again"),
     "the state": (lambda daemon: shutil.rmtree(daemon.state), "keep STATE_DIRECTORY out of folders"),
 }
 
@@ -102,6 +98,16 @@ def test_where_nothing_can_be_made_anew_the_daemon_ends_with_the_reason(
     if folder.is_file():
         folder.unlink()
         Path(f"{folder}-away").rename(folder)
+
+
+def test_a_list_of_samples_that_is_gone_is_told_and_made_anew_by_a_reload(images: Path, start_daemon: Start) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(images)}}, environment={})
+    (removed,) = daemon.state.glob("*.manifest")
+    removed.unlink()
+    said = "was removed while it was served: a reload (kill -HUP) lists the samples anew"
+    wait_until(lambda: said in daemon.log.read_text(), "it is told")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(removed.exists, "it is there again")
 
 
 def test_a_private_daemon_makes_its_socket_anew_and_names_its_state(images: Path) -> None:

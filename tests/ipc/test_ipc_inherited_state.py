@@ -130,6 +130,7 @@ def test_a_daemon_serves_and_ends_however_it_was_started(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state" / "deep"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # Python ends where it is relative to a folder that is gone
     folder, config = write_images(tmp_path / "data", {"cat": 8}), tmp_path / "config.yaml"
     with tempfile.TemporaryDirectory(prefix="sd") as sockets:
         endpoint = f"ipc://{sockets}/deep/s"

@@ -59,7 +59,6 @@ def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
         "daemon.streams.digest_process",
         "daemon.streams.listing_process",
         "gate.__main__",
-        "worker.main",
         "worker.thumbnail_process",
     ],
 )

@@ -186,8 +186,8 @@ OF_RUNNING: Final = (
         says=(
             "draining 1 epoch of stream 'broken' in 1 process\nstreamd probe: … of 16 samples are bad, more than "
             "bad_samples.max_fraction 0.01 allows; the last of them is …: an HTML page, which was downloaded instead "
-            "of the image; fix or remove them, or set a larger max_fraction; streamd check lists all of "
-            "them\nstreamd: a probing process failed; its message is above"
+            "of the image: download it again; fix or remove them, or set a larger max_fraction; streamd check lists "
+            "all of them\nstreamd: a probing process failed; its message is above"
         ),
         do="Replace the files. The daemon's log names each of them.",
     ),

@@ -91,6 +91,7 @@ def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> 
         "named a configuration that is not there",
         "named the folder that the configuration is in",
         "named an image instead of the configuration",
+        "put a picture of four bands among photos",
         "saved a mask in another size than its photo",
         "did not let a mask follow its photo",
         "saved a mask with more classes than its dtype holds",
@@ -99,6 +100,7 @@ def test_every_mistake_of_the_configuration_is_reported_with_file_and_line() -> 
         "packed a stream of views",
         "saved a class number that a mask does not hold",
         "left boxes without area and outside of their pictures in the data",
+        "gave a picture of a COCO file the size of another one",
         "packed a stream of clips",
     ]
 

@@ -224,11 +224,17 @@ def test_bad_samples_are_not_cached(start_daemon: Start, data: Path, folder: Pat
 
 @pytest.fixture
 def no_large_file() -> Iterator[None]:
-    """Limits the size of files, as a full disk or a quota does; slots of these streams still fit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROWS_OFFSET + 30 * ROW_BYTES, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    """Limits the size of files, as a full disk or a quota does; slots of these streams still fit.
+
+    The daemon's own hard limit, since a daemon raises a soft one: it is forked with what `getrlimit` says here.
+    """
+    most = ROWS_OFFSET + 30 * ROW_BYTES
+    find_limit = resource.getrlimit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            resource, "getrlimit", lambda which: (most, most) if which == resource.RLIMIT_FSIZE else find_limit(which)
+        )
+        yield
 
 
 @pytest.mark.fault("22", "no space for the cache, by a limit on the size of files")
