@@ -72,8 +72,10 @@ class Replay:
         """The number of epochs that each call of `epochs()` yields; None without end."""
         return self.epochs_wanted
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, limit_s: float | None = None) -> bool:
         """Does nothing: held batches have no receipts."""
+        del limit_s
+        return True
 
     def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[Batch]:
         """Returns the first of the held batches."""

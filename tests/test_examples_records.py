@@ -55,6 +55,7 @@ def test_lines_of_code_are_counted_without_comments_blank_lines_and_docstrings()
 
 
 @pytest.mark.train
+@pytest.mark.timeout(240)  # two trainings, each of which takes twenty seconds on an idle machine
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras, beside NumPy 2
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed:UserWarning")  # Keras, of a dataset that shuffles
 @each_example

@@ -284,16 +284,26 @@ class Stream:
                     "of epochs() before you ask for the next one, since each item continues where the stream is"
                 )
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, limit_s: float | None = None) -> bool:
         """Waits for the receipt of an epoch whose last batch was handed out; does nothing within an epoch.
 
-        The next pass does the same. Raises ReceiptError if the account does not add up.
+        The next pass does the same. Returns False if the receipt has not come within `limit_s`. Raises ReceiptError if
+        the account does not add up.
         """
-        if self._pid == os.getpid():
-            with self._lock:
-                if not self._closed:
-                    self._complete_last_call()
-                    self._finish_epoch_if_handed_out()
+        if self._pid != os.getpid():
+            return True
+        with self._lock:
+            if self._closed:
+                return True
+            self._complete_last_call()
+            self._finish_limit_s = limit_s
+            try:
+                self._finish_epoch_if_handed_out()
+            except _NotYetError:
+                return False
+            finally:
+                self._finish_limit_s = None
+        return True
 
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Moves to the position after the token's batch, or after the end of its epoch, forwards or backwards.

@@ -106,14 +106,16 @@ class FakeStream:
             self.present_pass = object() if anew else None
             yield self._batches(self.epoch, self.present_pass)
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, limit_s: float | None = None) -> bool:
         """Adds the receipt of an epoch whose last batch was handed out."""
+        del limit_s
         if self.index == self.spec.batches:
             self._receive(complete=True)
             self.epoch, self.index = self.epoch + 1, 0
             self.whole_passes += self.present_pass is not None
             if self.missed:
                 raise ReceiptError(f"epoch {self.epoch - 1} does not add up")
+        return True
 
     def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[FakeBatch]:
         """The next batches, without a lease."""

@@ -64,6 +64,7 @@ from streamd.frameworks.model_inputs import (
     begins_anew,
     build_blank_batch,
 )
+from streamd.limits import LAST_WORD_S
 
 MakeToken = Callable[[], str]
 
@@ -358,8 +359,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         that the stream would see the end of the last epoch of all only when it is closed.
         """
         self._silenced_warnings.close()
-        with self.guard_fetch():
-            self._stream.end_epoch()
+        # The receipt is there in a moment, and a Ctrl-C during the last step waits until the epoch is complete. Only a
+        # longer wait, for a daemon that is away, may be interrupted.
+        if not self._stream.end_epoch(LAST_WORD_S):
+            with self.guard_fetch():
+                self._stream.end_epoch()
         if self._method != "fit":
             self._method = "fit"
             self._batch_ahead = None
