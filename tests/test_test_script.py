@@ -70,7 +70,7 @@ def test_a_part_over_its_budget_is_a_warning_for_people_and_a_failure_in_ci(chec
     in_ci = checkout.run_parts(f"sums {OVER} {command}", ci="1")
 
     assert (at_home.returncode, result_of(at_home, "sums")) == (0, "ok, but over its budget")
-    assert (in_ci.returncode, result_of(in_ci, "sums")) == (1, "FAILED: over twice its budget")
+    assert (in_ci.returncode, result_of(in_ci, "sums")) == (1, "FAILED: over three times its budget")
     assert "failed: sums" in in_ci.stderr
 
 
