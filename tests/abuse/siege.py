@@ -40,7 +40,7 @@ import streamd
 from streamd import Client
 from streamd.limits import HELPER_NICENESS, MIB
 
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 180.0
 MAX_GROWTH_BYTES: Final = 32 * MIB  # of the daemon's own memory, over an attack
 PHASE_S: Final = 3.0 if FULL else 0.0  # the least time over which a rate is taken
 STEPS: Final = 300 if FULL else 60  # that every honest trainer takes in a round

@@ -1,0 +1,57 @@
+"""A loop of your own in torch, which goes on where it stopped:  python torch_loop.py RUN
+
+Start it again after a crash: weights, optimizer and position in the data come from RUN/checkpoint.pt, and the result is
+the same to the bit. RUN/receipts-0.jsonl says which samples each epoch had; `streamd verify` adds it up.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+import streamd
+from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
+from streamd.frameworks.torch import loader, normalization
+
+EPOCHS = 3
+
+
+def main(run: Path) -> None:
+    """Trains until EPOCHS are done, and saves every ten steps and after each epoch."""
+    torch.manual_seed(0)
+    run.mkdir(exist_ok=True)
+    checkpoint = run / "checkpoint.pt"
+    with streamd.connect() as client, client.subscribe("train", epochs=EPOCHS) as stream:
+        classes = len(stream.spec.labels["label"].classes)
+        layers = [torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+        model = torch.nn.Sequential(normalization(stream.spec), *layers, torch.nn.Linear(8, classes))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        data = loader(stream)
+        receipts = ReceiptFile(receipt_file_path(run, stream.rank))
+        parts = {"model": model, "optimizer": optimizer, "data": data}
+        if checkpoint.exists():
+            for name, state in torch.load(checkpoint).items():
+                parts[name].load_state_dict(state)
+
+        def save() -> None:
+            receipts.append_new_receipts(stream.receipts)  # before the state from which the next epoch follows
+            torch.save({name: part.state_dict() for name, part in parts.items()}, run / "new.pt")
+            (run / "new.pt").replace(checkpoint)
+
+        while stream.epoch < EPOCHS:
+            for step, (images, labels) in enumerate(data, 1):
+                loss = torch.nn.functional.cross_entropy(model(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if step % 10 == 0:
+                    save()
+            save()
+            print(f"epoch {stream.epoch} of {EPOCHS} done: loss {loss.item():.3f}", flush=True)
+        torch.save(model.state_dict(), run / "weights.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
