@@ -1,10 +1,17 @@
-"""The tutorials of examples/ need three changed lines, run before and after them, and train the same model."""
+"""The tutorials of examples/ need three changed lines, run before and after them, and train the same model.
+
+README.md shows what changes in two of them.
+"""
 
 from __future__ import annotations
 
 import csv
 import difflib
+import json
+import os
+import re
 import runpy
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +20,14 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from loader_process import python_of
 from support.daemon_process import write_images
 from support.example_daemons import EXAMPLES, serving
 
 from streamd.config.load import load_config
 from streamd.config.unserved import list_unserved_settings
 
+ROOT: Final = EXAMPLES.parent
 FOLDER: Final = EXAMPLES / "tutorials"
 MOST_LINES: Final = 3
 EPOCHS: Final = 3
@@ -65,23 +74,32 @@ class Tutorial:
 
     name: str
     write: Callable[[Path], Sums]
+    streams: tuple[str, ...] = ("train", "validation")
+    shown_in_readme: bool = False
 
     @property
     def folder(self) -> Path:
         return FOLDER / self.name
 
 
-TUTORIALS: Final = [
-    Tutorial("directory", write_flowers),
+KERAS_TUTORIALS: Final = [
+    Tutorial("directory", write_flowers, shown_in_readme=True),
     Tutorial("dataframe", write_drive),
     Tutorial("outputs", write_faces),
 ]
+TORCH_TUTORIAL: Final = Tutorial("torch", write_flowers, streams=("train",), shown_in_readme=True)
+TUTORIALS: Final = [*KERAS_TUTORIALS, TORCH_TUTORIAL]
 
-each_tutorial = pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda tutorial: tutorial.name)
+
+def each_of(tutorials: Sequence[Tutorial]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("tutorial", tutorials, ids=lambda tutorial: tutorial.name)
 
 
 def test_no_tutorial_is_left_out() -> None:
     assert sorted(folder.name for folder in FOLDER.iterdir()) == sorted(tutorial.name for tutorial in TUTORIALS)
+
+
+README_DIFFS: Final = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 def new_lines(before: Path, after: Path) -> list[str]:
@@ -90,18 +108,35 @@ def new_lines(before: Path, after: Path) -> list[str]:
     return [line[2:] for line in compared if line.startswith("+ ") and line[2:].strip()]
 
 
-@each_tutorial
+@each_of(TUTORIALS)
 def test_a_tutorial_needs_three_new_lines(tutorial: Tutorial) -> None:
     new = new_lines(tutorial.folder / "before.py", tutorial.folder / "after.py")
-    assert any("fit_data" in line for line in new)
+    assert any("fit_data" in line or "loader" in line for line in new)
     assert len(new) <= MOST_LINES, new
 
 
-@each_tutorial
+@each_of([tutorial for tutorial in TUTORIALS if tutorial.shown_in_readme])
+def test_the_readme_shows_all_that_changes_in_a_tutorial(tutorial: Tutorial) -> None:
+    """A block of README.md turns `before.py` into `after.py`; a line of @@ stands for lines that stay as they are."""
+    before, after = ((tutorial.folder / name).read_text() for name in ("before.py", "after.py"))
+    new = new_lines(tutorial.folder / "before.py", tutorial.folder / "after.py")
+    (block,) = (each for each in README_DIFFS if all(f"\n+{line}\n" in each for line in new))
+    hunks = [hunk.splitlines() for hunk in re.split(r"^@@.*\n", block, flags=re.MULTILINE)]
+    for text, left_out in ((before, "+"), (after, "-")):
+        kept = ["".join(f"{line[1:]}\n" for line in hunk if line[:1] != left_out) for hunk in hunks]
+        assert all(part in text for part in kept), kept
+        assert text.startswith(kept[0])
+        assert text.endswith(kept[-1])
+    changed = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[:1] in "+-" and line[2:]]
+    shown = [line for line in block.splitlines() if line[:1] in "+-" and line[1:]]
+    assert sorted(line[0] + line[2:] for line in changed) == sorted(shown)
+
+
+@each_of(TUTORIALS)
 def test_the_configuration_of_a_tutorial_is_served(tutorial: Tutorial) -> None:
     config = load_config(tutorial.folder / "config.yaml")
     assert list_unserved_settings(config) == []
-    assert list(config.streams) == ["train", "validation"]
+    assert list(config.streams) == list(tutorial.streams)
 
 
 @contextmanager
@@ -147,7 +182,7 @@ def form(model: Any) -> tuple[Any, ...]:
 @pytest.mark.train
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")  # of Keras, about a Sequence of its own
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of tf.data, which learns its length in an epoch
-@each_tutorial
+@each_of(KERAS_TUTORIALS)
 def test_before_and_after_a_tutorial_trains_the_same_model_on_the_same_samples(
     tutorial: Tutorial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,3 +197,45 @@ def test_before_and_after_a_tutorial_trains_the_same_model_on_the_same_samples(
     assert shown_after == pytest.approx(shown_before, abs=1e-3)
     assert len(ours.history.history["val_loss"]) == EPOCHS
     assert np.isfinite(ours.history.history["val_loss"]).all()
+
+
+COUNTED: Final = """
+import json, runpy, sys, torch
+from migration_run import allow_torchvision_without_operators
+
+allow_torchvision_without_operators()
+seen, cross_entropy = [], torch.nn.functional.cross_entropy
+def count(outputs, labels):
+    seen.append((len(labels), int(labels.sum())))
+    return cross_entropy(outputs, labels)
+torch.nn.functional.cross_entropy = count
+model = runpy.run_path(sys.argv[1], run_name="__main__")["model"]
+samples, labels = map(sum, zip(*seen))
+print(json.dumps([samples, labels, [list(weights.shape) for weights in model.parameters()]]))
+"""
+
+
+@pytest.mark.train
+@pytest.mark.timeout(240)  # it may have to install torch
+def test_before_and_after_the_tutorial_in_torch_trains_the_same_model_on_the_same_samples(tmp_path: Path) -> None:
+    whole = TORCH_TUTORIAL.write(tmp_path)
+
+    def run(name: str, endpoint: str = "") -> list[Any]:
+        done = subprocess.run(
+            [python_of("keras_torch"), "-c", COUNTED, TORCH_TUTORIAL.folder / name],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "STREAMD_ENDPOINT": endpoint},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told: list[Any] = json.loads(done.stdout.splitlines()[-1])
+        return told
+
+    theirs = run("before.py")
+    with serving(TORCH_TUTORIAL.folder, tmp_path) as daemon:
+        ours = run("after.py", daemon.endpoint)
+    assert ours == theirs
+    assert ours[:2] == [EPOCHS * whole["samples"], EPOCHS * whole[""]]

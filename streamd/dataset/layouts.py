@@ -474,7 +474,7 @@ def _find_masks(tree: FolderTree) -> FoundLayout | None:
             return FoundLayout(
                 name,
                 f"masks could be {pairs}",
-                "write one of them under images: in a configuration (README, Every kind of data)",
+                "write one of them under images: in a configuration (docs/data.md#several-images)",
             )
         if found:
             streams[part] = found[0]

@@ -64,8 +64,12 @@ def with_stream(**keys: object) -> dict[str, Any]:
     return {"streams": {"s": {**STREAM, **keys}}}
 
 
-def readme_blocks() -> Iterator[str]:
-    yield from re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+def page_blocks() -> Iterator[str]:
+    """The configurations that the pages of the first day show."""
+    for page in ("first-steps.md", "data.md"):
+        blocks = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs" / page).read_text(), re.DOTALL)
+        assert blocks, page
+        yield from blocks
 
 
 def test_the_schema_file_is_current() -> None:
@@ -88,7 +92,7 @@ def test_the_example_names_the_schema_by_a_local_path() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [(REPOSITORY / "config.yaml").read_text(), EVERYTHING, SHORT % json.dumps(STREAM), *readme_blocks()],
+    [(REPOSITORY / "config.yaml").read_text(), EVERYTHING, SHORT % json.dumps(STREAM), *page_blocks()],
     ids=lambda text: text[:20],
 )
 def test_models_and_schema_accept_valid_configurations(text: str, tmp_path: Path) -> None:
@@ -109,8 +113,8 @@ def test_a_configuration_with_every_key_is_read_with_paths_and_units(tmp_path: P
     assert (validation.split, validation.shuffle.kind, validation.remainder) == (train.split, "none", "pad")
 
 
-def test_the_readme_has_examples() -> None:
-    assert len(list(readme_blocks())) >= 2
+def test_the_pages_have_examples() -> None:
+    assert len(list(page_blocks())) >= 5
 
 
 WRONG: list[dict[str, Any]] = [

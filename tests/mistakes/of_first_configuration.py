@@ -61,9 +61,9 @@ OF_FIRST_CONFIGURATION: Final = (
         files={"samples.hdf5": b"\x89HDF\r\n"},
         says=(
             f"streamd: PATH: '…/samples.hdf5' is an HDF5 file; {_SERVED}: write config.yaml yourself, with "
-            f"source: {{kind: hdf5, path: FILE, images: /NAME}} (README, Every kind of data)"
+            f"source: {{kind: hdf5, path: FILE, images: /NAME}} (docs/data.md)"
         ),
-        do="Copy the lines for HDF5 from the README.",
+        do="Copy the lines for HDF5 from [data.md](data.md#arrays-shards-and-boxes).",
     ),
     Mistake(
         "tried to make a configuration from a folder with images and tar files",

@@ -1,4 +1,4 @@
-"""Draws docs/batch.png anew, which README.md shows: a batch of roads, as `streamd show` draws it.
+"""Draws docs/batch.png anew, which docs/first-steps.md shows: a batch of roads, as `streamd show` draws it.
 
 scripts/docs pictures
 """

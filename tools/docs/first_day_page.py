@@ -1,9 +1,9 @@
-"""Serves packages of pictures that nobody here made, as README.md says, and writes docs/evidence/first-day.md.
+"""Serves pictures that nobody here made, as docs/first-steps.md says, and writes docs/evidence/first-day.md.
 
     scripts/docs first-day [--keep FOLDER]
 
-Each package is served with the configuration that a reader of README.md writes first. Where streamd refuses, the remedy
-that its message names is applied and nothing else, and the next try counts.
+Each package is served with the configuration that a reader of docs/first-steps.md writes first. Where streamd refuses,
+the remedy that its message names is applied and nothing else, and the next try counts.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def page(stories: list[Story]) -> Iterator[str]:
     yield "# The first day with other people's pictures\n"
     yield (
         "Packages of pictures that nobody here made, each served with the configuration that a reader of\n"
-        "[README.md](../../README.md) writes first. Where streamd refuses, the remedy that its message names is "
+        "[first-steps.md](../first-steps.md) writes first. Where streamd refuses, the remedy that its message names is "
         "applied,\n"
         "nothing else, and the next try counts. A package is served when `streamd probe train --epochs 2 --digest`\n"
         "ends with receipts that are ok.\n"

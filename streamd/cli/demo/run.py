@@ -91,7 +91,7 @@ def run_demo(size: DemoSize, output: Path) -> None:
                 console.print(f"   {line}")
     console.print(f"\n   [bold]{output / 'predictions.png'}[/bold] shows predictions against truth.")
     console.print(
-        "   Next: point config.yaml at your own images, `streamd serve --config config.yaml`, `streamd-train`."
+        "   Next: `streamd init FOLDER` with your own images, `streamd serve`, `streamd-train` (docs/first-steps.md)."
     )
 
 

@@ -46,13 +46,11 @@ _ARCHIVES: Final = (".zip", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _TFRECORD_SUFFIXES: Final = (".tfrecord", ".tfrecords")
 _ROW_SUFFIXES: Final = (".arrow", ".feather", ".jsonl")
 _SHEET_SUFFIXES: Final = (".xlsx", ".xls", ".ods")
-_SEE_README: Final = "(README, Every kind of data)"
-_HDF5_REMEDY: Final = (
-    f"write config.yaml yourself, with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_README}"
-)
-_LMDB_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_README}"
-_FILELIST_SOURCE: Final = "source: {kind: filelist, path: FILE} (README, Five minutes on your own images)"
-_NPY_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: npy, path: FILE}} {_SEE_README}"
+_SEE_PAGE: Final = "(docs/data.md)"
+_HDF5_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: hdf5, path: FILE, images: /NAME}} {_SEE_PAGE}"
+_LMDB_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: lmdb, path: FOLDER, images: X}} {_SEE_PAGE}"
+_FILELIST_SOURCE: Final = "source: {kind: filelist, path: FILE} (docs/data.md#file-lists)"
+_NPY_REMEDY: Final = f"write config.yaml yourself, with source: {{kind: npy, path: FILE}} {_SEE_PAGE}"
 _REFUSED_FILES: Final = (  # suffixes, what such a file is, what to do with it
     (_HDF5_SUFFIXES, "an HDF5 file", _HDF5_REMEDY),
     ((".mdb",), "an LMDB store", _LMDB_REMEDY),

@@ -96,7 +96,7 @@ def test_a_folder_above_the_classes_is_named_in_a_note(tmp_path: Path) -> None:
         (["1.jpg", "b.tar", "c.tar"], "", "holds both 2 tars, such as 'b.tar', and 1 image; "),
         (["train/1.jpg", "val/2.tar"], "", "train' holds images, and '.*val' tars; "),
         (["x"], "x", "does not have a suffix that streamd knows"),
-        (["x.h5"], "x.h5", r"is an HDF5 file; .*source: {kind: hdf5, path: FILE, images: /NAME} \(README, Every kind"),
+        (["x.h5"], "x.h5", r"is an HDF5 file; .*source: {kind: hdf5, path: FILE, images: /NAME} \(docs/data\.md\)"),
         (["x.npy"], "x.npy", "is a NumPy array; .*{kind: npy, path: FILE}"),
         (["a.npy"], "", "holds NumPy arrays; .*{kind: npy"),
         (["data.mdb", "lock.mdb"], "", "is an LMDB store; .*{kind: lmdb, path: FOLDER, images: X}"),

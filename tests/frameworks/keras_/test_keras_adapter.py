@@ -162,8 +162,8 @@ class Served:
         self.subscribe = lambda name: stream if name == "validation" else None
 
 
-def test_the_confusion_matrix_of_the_readme_counts_every_sample() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_confusion_matrix_of_the_page_counts_every_sample() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/your-code.md").read_text(), re.DOTALL)
     (block,) = (each for each in blocks if "confusion" in each)
     assert len(block.splitlines()) <= 5
     keras, stream = load_keras(), FakeStream(make_spec(KIND))
