@@ -217,7 +217,7 @@ def show(
     place: Annotated[
         str,
         typer.Argument(metavar="EPOCH:INDEX", help="The epoch and the index of the batch in it, both counted from 0."),
-    ],
+    ] = "0:0",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The PNG; default batch-STREAM-EPOCH-INDEX.png."),

@@ -107,7 +107,8 @@ def _read_config_text(path: Path) -> str:
         raise ConfigError(f"{path}: there is no such file; {remedy}") from error
     except IsADirectoryError as error:
         raise ConfigError(
-            f"{path}: is a folder; give the path of the file in it, such as {path / 'config.yaml'}"
+            f"{path}: is a folder; give the path of the configuration in it, such as {path / 'config.yaml'}, or write "
+            f"one for a folder of images:  streamd init {path}"
         ) from error
     except UnicodeDecodeError as error:
         what = (

@@ -54,6 +54,13 @@ def test_without_a_name_the_picture_is_named_after_the_batch(
         assert picture.format == "PNG"
 
 
+def test_without_a_position_the_first_batch_is_shown(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert show(endpoint, "train").stdout == "batch-train-0-0.png: 8 rows of train 0:0\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [

@@ -114,7 +114,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "FILE: is a folder; give the path of the file in it, such as FILE/config.yaml"
+    assert refusal(tmp_path) == (
+        "FILE: is a folder; give the path of the configuration in it, such as FILE/config.yaml, or write one for a "
+        "folder of images:  streamd init FILE"
+    )
 
 
 def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:

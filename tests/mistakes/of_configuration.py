@@ -44,7 +44,8 @@ OF_CONFIGURATION: Final = (
     Mistake(
         "named the folder that the configuration is in",
         command="streamd serve --config data",
-        says="streamd: data: is a folder; give the path of the file in it, such as data/config.yaml",
+        says="streamd: data: is a folder; give the path of the configuration in it, such as data/config.yaml, or write "
+        "one for a folder of images:  streamd init data",
         do="Name the file in the folder.",
     ),
     Mistake(
