@@ -19,9 +19,8 @@ headroom      repeats held batches in a stream's place, to measure how fast trai
 StreamdError  the base class of all errors, such as ConnectError and RefusedError
 
 For Keras there is `streamd.frameworks.keras.fit_data(stream)`, for torch `streamd.frameworks.torch.loader(stream)`.
-`help(streamd.connect)` and `help(streamd.Client.subscribe)` explain every argument. `streamd --help` and `man streamd`
-list the commands. README.md is the introduction, docs/README.md lists the pages, and ARCHITECTURE.md is the map of the
-code.
+`help(streamd.connect)` and `help(streamd.Client.subscribe)` explain every argument. `streamd --help` lists the
+commands. README.md is the introduction, docs/README.md lists the pages, and ARCHITECTURE.md is the map of the code.
 """
 
 from __future__ import annotations

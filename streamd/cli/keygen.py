@@ -16,7 +16,7 @@ def keygen(
         str | None, typer.Option("--name", metavar="NAME", help="The name of the pair; default the folder's own.")
     ] = None,
 ) -> None:
-    """Make a CURVE key pair: NAME.key, which others may read, and NAME.key_secret, which stays where it is."""
+    """Makes a CURVE key pair: NAME.key, which others may read, and NAME.key_secret, which stays where it is."""
     from streamd.client.curve_keys import create_key_pair  # noqa: PLC0415 - not needed for --help
     from streamd.ipc.key_files import write_key_files  # noqa: PLC0415 - as above
 

@@ -124,8 +124,12 @@ def _read_config_text(path: Path) -> str:
 def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
     data = document.data
     if not isinstance(data, Mapping):
-        found = "is empty" if data is None else f"holds {format_yaml_value(data)} where keys are needed"
-        raise ConfigError(f"{name}:1: {found}; write at least {KEY_EXAMPLES['streams']}")
+        if data is None:
+            raise ConfigError(f"{name}:1: is empty; write at least {KEY_EXAMPLES['streams']}")
+        raise ConfigError(
+            f"{name}:1: holds {format_yaml_value(data)} where keys are needed; write at least "
+            f"{KEY_EXAMPLES['streams']}, or, if this file is your data, let  streamd init PATH  write a configuration"
+        )
     # Models are validated even if the document or `like` has problems, so that one message names all mistakes.
     streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)

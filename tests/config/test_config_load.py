@@ -106,6 +106,12 @@ def test_a_file_without_keys_is_refused_with_what_to_write(tmp_path: Path, text:
     assert refusal(write(tmp_path, text)).startswith(told)
 
 
+def test_data_given_for_a_configuration_are_refused_with_the_command_that_writes_one(tmp_path: Path) -> None:
+    told = refusal(write(tmp_path, "file,kind\na.jpg,cat\n"))
+    assert told.startswith("FILE:1: holds 'file,kind a.jpg,cat' where keys are needed; ")
+    assert told.endswith(", or, if this file is your data, let  streamd init PATH  write a configuration")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "no.yaml") == (
         "FILE: there is no such file; give the path of your configuration (--config FILE), or let streamd write one "
