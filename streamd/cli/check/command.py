@@ -91,7 +91,8 @@ def capture_source_notes() -> Iterator[list[str]]:
     try:
         yield notes
     finally:
-        notes += [record.getMessage() for record in handler.buffer]
+        # Streams of one folder skip the same files.
+        notes += dict.fromkeys(record.getMessage() for record in handler.buffer)
         logger.removeHandler(handler)
         logger.setLevel(level)
 

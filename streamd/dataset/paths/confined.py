@@ -104,10 +104,12 @@ class ConfinedRoot:
         """
         real = os.path.realpath(self.join_path(name))
         if real != (self._real or b"/") and not real.startswith(self._real + b"/"):
+            remedy = "give a folder that holds both the link and its target, or copy the files"
+            if not os.path.exists(real):  # noqa: PTH110 - names are bytes, which pathlib does not take
+                remedy = "there is no such file; remove or fix the link"
             raise ConfigError(
                 f"{self._key}: the link {format_path(self.join_path(name))} points to {format_path(real)}, outside "
-                f"{format_path(self.join_path(b''))}; give a folder that holds both the link and its target, or copy "
-                "the files"
+                f"{format_path(self.join_path(b''))}; {remedy}"
             )
         return real[len(self._real) + 1 :]
 

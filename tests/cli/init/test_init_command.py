@@ -45,6 +45,12 @@ def test_init_writes_the_configuration_and_names_the_next_commands(here: Path) -
     assert config.streams["train"].source.path == here.parent / "here/../pets"
 
 
+def test_files_that_are_skipped_are_named_once(here: Path) -> None:
+    (here.parent / "pets" / "cat" / "notes.txt").write_text("cats")
+    done = init("../pets")
+    assert done.stderr.count("skipped 1 file that is not an image") == 1
+
+
 def test_an_existing_file_is_replaced_only_with_force(here: Path) -> None:
     (here / "config.yaml").write_text("mine")
     done = init("../pets")

@@ -196,6 +196,7 @@ def test_links_within_the_root_are_followed_and_listed_by_their_targets(tmp_path
         ("cat/out.jpg", "{}/secret/b.jpg", "the link '.*/data/cat/out.jpg' points to '.*/secret/b.jpg', outside "),
         ("dog", "{}/secret", "the link '.*/data/dog' points to '.*/secret', outside "),
         ("cat/b.jpg", "../../data2/b.jpg", ", outside "),  # to a root that begins alike
+        ("cat/b.jpg", "{}/gone.jpg", r"points to '.*/gone.jpg', outside .*; there is no such file; remove or fix the"),
         ("cat/again", "..", "points back to"),
         ("cat/b.jpg", "gone.jpg", r"the link '.*b\.jpg' points to a file that does not exist"),
     ],
