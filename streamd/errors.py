@@ -3,6 +3,7 @@
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
     │   ├── NoDatasetError        a stream is used as a dataset
+    │   ├── NoDatasetMethodError  a method of tf.data.Dataset is called on fit_data
     │   └── DataAwayError         the data of a stream are missing, perhaps for a while
     ├── ConnectError          no daemon answers
     │   └── ClosedError           the stream or the client is closed
@@ -73,6 +74,10 @@ class NoDatasetError(ConfigError):
             or "a stream is not a dataset for DataLoader: it comes shuffled, in whole batches, from workers of its "
             "own. Put streamd.frameworks.torch.loader(stream) in place of the DataLoader, not inside it"
         )
+
+
+class NoDatasetMethodError(ConfigError, AttributeError):
+    """A method of tf.data.Dataset is called on what `fit_data` returned. `hasattr` answers no."""
 
 
 class ConnectError(StreamdError):

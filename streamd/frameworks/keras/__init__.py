@@ -73,6 +73,10 @@ def fit_data(
     MirroredStrategy, and on JAX the devices of a keras.distribution, share each batch; if each device has its own
     process, subscribe with rank="auto".
 
+    ResumeCallback restores weights and position together. A `fit` with Keras's BackupAndRestore, or with initial_epoch
+    on a stream at its beginning, says on stderr that it does not. Methods of tf.data.Dataset raise an error that says
+    what to write.
+
     Each loop over the returned object is a pass, for a training loop of your own: the next epoch, as in `fit`, or the
     rest of one that was left early, of copies of the batches as the model receives them. A loop that takes exactly
     `len` batches has ended its epoch. `preview(batches=1)` returns the first batches of the next pass and moves

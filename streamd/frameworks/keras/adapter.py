@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import FrameType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import keras
 import numpy as np
@@ -26,11 +26,13 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.client.arguments import parse_whole_number
+from streamd.client.waiting import print_stderr_line
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
-from streamd.errors import ConfigError, NoCopyError
+from streamd.errors import ConfigError, NoCopyError, NoDatasetMethodError
 from streamd.frameworks.keras.arguments import (
+    DATASET_REMEDIES,
     VALIDATION_SPLIT_REMEDY,
     FedStream,
     check_arguments,
@@ -40,9 +42,11 @@ from streamd.frameworks.keras.backends import build_converter, check_distributio
 from streamd.frameworks.keras.finished_steps import FinishedSteps
 from streamd.frameworks.keras.fit_steps import AskingIterator, FitEpochs, convert_arrays
 from streamd.frameworks.keras.frames import (
+    FitBegin,
     NewCall,
     find_calling_epoch_iterator,
     find_calling_strategy,
+    find_first_epoch,
     find_new_keras_call,
     find_running_keras_methods,
 )
@@ -242,6 +246,15 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         parts += ["with weights"] if self.feed.weighted else []
         return f"<fit_data of {self.spec.name!r}: {steps} an epoch, {samples} each; {'; '.join(parts)}>"
 
+    if not TYPE_CHECKING:  # else every misspelt attribute would be right to the type checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuses the methods of tf.data.Dataset in words, and any other name as Python does."""
+            remedy = DATASET_REMEDIES.get(name)
+            if remedy is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise NoDatasetMethodError(f"fit_data is not a tf.data.Dataset, which has {name}: {remedy}")
+
     def __reduce__(self) -> NoReturn:
         """Refuses pickle and copies, as for a spawned process or a trial."""
         raise NoCopyError(
@@ -280,7 +293,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._looks_ahead = looks_ahead()
         self._id_bytes.clear()
         if method == "fit":
-            return self._begin_fit_epoch(_count_epochs_to_go(running))
+            begun = self._begin_fit_epoch(_count_epochs_to_go(running))
+            self._report_unrestored_place(find_first_epoch(running))
+            return begun
         if method == "predict":
             self._predicted = []
         return self.reader.restart_stream(), self.find_call_settings(asking).steps
@@ -316,6 +331,28 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         first = rest if rest is not None else stream.steps_left if self.is_own_epoch else self.num_batches
         wanted = epochs, (first or self.num_batches) + (epochs - 1) * self.num_batches
         check_epochs_left(stream.spec.name, wanted, available)
+
+    def _report_unrestored_place(self, begin: FitBegin | None) -> None:
+        """Prints a line where a `fit` restores weights, or an epoch's number, and not the position in the stream."""
+        from streamd.frameworks.keras.resume import ResumeCallback  # noqa: PLC0415 - it imports this module
+
+        if begin is None or any(isinstance(each, ResumeCallback) for each in begin.callbacks):
+            return
+        name, stream = self.spec.name, self._stream
+        backup = next((each for each in begin.callbacks if isinstance(each, keras.callbacks.BackupAndRestore)), None)
+        is_at_beginning = stream.epoch == 0 and stream.steps_left == len(stream)
+        if backup is not None:
+            print_stderr_line(
+                f"{type(backup).__name__} restores the weights, and not the position in stream {name!r}: a fit that is "
+                "started again would train a later epoch on the samples of epoch 0; write  "
+                "callbacks=[ResumeCallback(data, DIR)]  in its place, which restores both"
+            )
+        elif begin.epoch and is_at_beginning:
+            print_stderr_line(
+                f"fit begins with epoch {begin.epoch}, and stream {name!r} with epoch 0: weights of that epoch meet "
+                "samples that they were trained on; write  callbacks=[ResumeCallback(data, DIR)],  which restores "
+                f"weights and position, or  stream.advance_to_epoch({begin.epoch})  before fit"
+            )
 
     def record_taken_batch(self, batch: FeedBatch) -> None:
         """Records a batch that goes to Keras. If Keras holds one batch ahead, the one before it now reaches a step."""

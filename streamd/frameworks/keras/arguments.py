@@ -367,3 +367,37 @@ ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule]]] = {
         "callbacks": _honour,
     },
 }
+
+# What to write in place of a method or attribute of tf.data.Dataset, by its name. TensorFlow itself reads the last two,
+# of a data set that a strategy is to distribute.
+_PER_BATCH: Final = (
+    "write the function into the model or the training step, or serve its result with  transform:  in config.yaml"
+)
+_DISTRIBUTED: Final = (
+    "model.fit(fit_data(stream)) under the strategy gives each replica a part of each batch; a training loop of your "
+    "own does so with  strategy.experimental_distribute_values_from_function"
+)
+DATASET_REMEDIES: Final[Mapping[str, str]] = {
+    "map": _PER_BATCH,
+    "apply": _PER_BATCH,
+    "filter": "serve a part of the samples: with  where:  of a table, or from a folder of their own",
+    "batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "padded_batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "rebatch": "write  client.subscribe(NAME, batch_size=N)",
+    "ragged_batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "unbatch": "loop over the rows of each batch",
+    "shuffle": "a stream comes in the order that config.yaml says, anew in each epoch: leave it out",
+    "prefetch": "the daemon makes batches ahead: leave it out, or set  client.subscribe(NAME, prefetch=N)",
+    "repeat": "each epoch of fit, and each loop, is the next epoch: leave it out",
+    "cache": "the daemon decodes once for all trainers: leave it out, or set  cache:  in config.yaml",
+    "take": "write  fit_data(stream, steps=N),  or  preview(N)  to look at batches",
+    "skip": "write  client.subscribe(NAME, resume=TOKEN),  or  stream.advance_to_epoch(N)",
+    "shard": 'write  client.subscribe(NAME, rank="auto")',
+    "enumerate": "write  enumerate(data)",
+    "as_numpy_iterator": "loop over  stream,  whose batches are NumPy arrays",
+    "with_options": "there are no options to set: leave it out",
+    "cardinality": "write  len(data)",
+    "concatenate": "serve both as one stream, from one folder or table; a loop may read  itertools.chain(one, other)",
+    "_variant_tensor": _DISTRIBUTED,
+    "element_spec": _DISTRIBUTED,
+}

@@ -163,6 +163,22 @@ class FirstEpoch(int):
         return self != 0 and self._is_running()
 
 
+class FitBegin(NamedTuple):
+    """The epoch with which a `fit` begins, counted from 0, and its callbacks."""
+
+    epoch: int
+    callbacks: list[Any]
+
+
+def find_first_epoch(running: list[FrameType]) -> FitBegin | None:
+    """Returns how the innermost of the `running` methods began, if it is a `fit` in its first epoch; else None."""
+    known = running[0].f_locals if running else {}
+    callbacks = known.get("callbacks")
+    if not isinstance(callbacks, keras.callbacks.CallbackList) or known.get("epoch") != known.get("initial_epoch"):
+        return None
+    return FitBegin(int(known["epoch"]), callbacks.callbacks)
+
+
 def find_fit_callbacks() -> Any:
     """Returns the CallbackList that is calling one of its callbacks. Raises ConfigError if there is none on the stack.
 

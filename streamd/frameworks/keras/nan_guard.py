@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
@@ -47,8 +48,8 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     those that follow it in the list and before ResumeCallback, which saves no state of that step.
 
     The images are requested from the daemon again, which makes the same batch, so nothing is copied as long as the loss
-    is finite. The loss is read after each step, so Keras does not run ahead of a device. Raises ConfigError for `data`
-    that fit_data did not make.
+    is finite. The loss is read after each step, so Keras does not run ahead of a device. A deep copy, as KerasTuner
+    makes for each trial, has the same data and client. Raises ConfigError for `data` that fit_data did not make.
     """
 
     def __init__(self, data: StreamAdapter, client: BatchClient, directory: str | Path = ".") -> None:
@@ -59,6 +60,13 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._client = client
         self._directory = Path(directory)
         self._pending_steps = PendingSteps[StepRecord]()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NanGuard:
+        """Returns a copy for another `fit` on the same data, which cannot be copied themselves."""
+        memo |= {id(each): each for each in (self._data, self._client)}
+        memo[id(self)] = copied = type(self).__new__(type(self))
+        copied.__dict__ |= deepcopy(self.__dict__, memo)
+        return copied
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         check_data_of_running_fit(self._data, "NanGuard", "NanGuard(data, client)")

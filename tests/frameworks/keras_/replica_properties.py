@@ -14,6 +14,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
+from streamd.frameworks.keras.arguments import DATASET_REMEDIES
 
 pytestmark = pytest.mark.train
 
@@ -141,6 +142,16 @@ def test_a_batch_too_small_for_its_replicas_is_refused_before_anything_is_fetche
     with pytest.raises(ConfigError, match=r"a batch of 1 row cannot be shared by 2 replicas: .*drop_remainder: true"):
         model.fit(fit_data(stream), verbose=0)
     assert stream.taken == []
+
+
+def test_the_names_with_a_remedy_are_those_of_a_data_set(mirrored: Any) -> None:
+    assert [name for name in DATASET_REMEDIES if not hasattr(tf.data.Dataset, name)] == []
+    data = fit_data(FakeStream(make_spec(ANGLE)))
+    remedy = r"fit_data\(stream\)\) under the strategy.*experimental_distribute_values_from_function"
+    with pytest.raises(ConfigError, match=remedy):
+        mirrored.experimental_distribute_dataset(data)
+    with pytest.raises(ConfigError, match=remedy):
+        mirrored.distribute_datasets_from_function(lambda _: data)
 
 
 def test_a_strategy_that_shares_no_batches_is_refused_with_a_remedy() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,13 @@ from support.keras_recorder import Recorder, ids_of, steps, stop_after
 from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
+from streamd.frameworks import keras as ours
 from streamd.frameworks.keras import fit_data, load_keras
 
 pytestmark = pytest.mark.train
 
 FIRST = steps(0, 2)
+KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
 
 
 def make_validation(**changes: Any) -> FakeStream:
@@ -132,3 +136,70 @@ def test_a_callback_may_evaluate_another_stream_within_fit() -> None:
     recorder.model.fit(fit_data(train), validation_data=data, epochs=2, verbose=0, callbacks=[look])
     assert recorder.trained == ids_of(train, *steps(0, 6))
     assert recorder.validated == 2 * ids_of(other, *steps(0, 3), *FIRST)
+
+
+def build_callbacks(data: Any, folder: Path, names: list[str]) -> list[Any]:
+    backup = load_keras().callbacks.BackupAndRestore
+    made: dict[str, Callable[[], Any]] = {
+        "backup": lambda: backup(folder / "backup", delete_checkpoint=False),
+        "backup each step": lambda: backup(folder / "backup", save_freq=1, delete_checkpoint=False),
+        "own backup": lambda: type("Backup", (backup,), {})(folder / "backup", delete_checkpoint=False),
+        "resume": lambda: ours.ResumeCallback(data, folder / "resume"),
+    }
+    return [made[name]() for name in names]
+
+
+@pytest.fixture(scope="module")
+def trained() -> Recorder:
+    """One for all rows below, so that it is compiled once."""
+    return Recorder()
+
+
+@pytest.mark.filterwarnings(KERAS_SAVES)
+@pytest.mark.parametrize(
+    ("names", "first_epoch", "at_epoch", "said"),
+    [
+        (["backup"], 0, 0, "BackupAndRestore restores the weights, and not the position in stream 'train'"),
+        (["backup each step"], 0, 0, "BackupAndRestore restores the weights"),
+        (["own backup"], 0, 0, "Backup restores the weights"),
+        (["backup"], 2, 0, "BackupAndRestore restores the weights"),
+        ([], 2, 0, "fit begins with epoch 2, and stream 'train' with epoch 0"),
+        ([], 2, 2, ""),
+        ([], 0, 0, ""),
+        ([], 0, 2, ""),
+        (["resume"], 0, 0, ""),
+        (["resume", "backup"], 0, 0, ""),
+    ],
+)
+def test_a_fit_that_restores_the_weights_and_not_the_data_says_what_to_write(
+    trained: Recorder,
+    names: list[str],
+    first_epoch: int,
+    at_epoch: int,
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stream = FakeStream(make_spec(ANGLE))
+    data = fit_data(stream)
+    stream.advance_to_epoch(at_epoch)
+    callbacks = build_callbacks(data, tmp_path, names)
+    trained.model.fit(data, epochs=3, initial_epoch=first_epoch, callbacks=callbacks, verbose=0)
+
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("streamd: ")]
+    assert len(lines) == bool(said)
+    assert all(said in line and "callbacks=[ResumeCallback(data, DIR)]" in line for line in lines)
+    assert stream.taken[0] == (at_epoch, 0)
+
+
+@pytest.mark.filterwarnings(KERAS_SAVES)
+def test_weights_that_keras_restores_meet_the_first_epoch_with_a_line(
+    trained: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for epochs in (2, 4):
+        stream = FakeStream(make_spec(ANGLE))
+        data = fit_data(stream)
+        callbacks = build_callbacks(data, tmp_path, ["backup"])
+        trained.model.fit(data, epochs=epochs, callbacks=callbacks, verbose=0)
+        assert stream.taken == steps(0, 6)
+        assert capfd.readouterr().err.count("callbacks=[ResumeCallback(data, DIR)]") == 1

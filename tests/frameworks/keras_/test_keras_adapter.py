@@ -15,6 +15,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
+from streamd.frameworks.keras.arguments import DATASET_REMEDIES
 
 pytestmark = pytest.mark.train
 
@@ -184,3 +185,13 @@ def test_the_confusion_matrix_of_the_page_counts_every_sample() -> None:
 def test_an_argument_that_is_not_a_stream_is_refused_with_what_to_write(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         fit_data(given)
+
+
+def test_a_method_of_tf_data_is_refused_with_what_to_write_and_is_not_there_for_hasattr() -> None:
+    data = fit_data(FakeStream(make_spec(ANGLE)))
+    for name, remedy in DATASET_REMEDIES.items():
+        assert not hasattr(data, name)
+        with pytest.raises(ConfigError, match=f"not a tf.data.Dataset, which has {name}: {re.escape(remedy)}"):
+            getattr(data, name)
+    with pytest.raises(AttributeError, match="'StreamAdapter' object has no attribute 'stesp'"):
+        data.stesp  # noqa: B018 - a misspelt property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,18 @@ def test_nan_guard_refuses_data_that_fit_data_did_not_return(tmp_path: Path) -> 
     other: Any = []
     with pytest.raises(ConfigError, match="NanGuard needs what fit_data gave to fit, not list"):
         ours.NanGuard(other, FakeClient([SPEC]), tmp_path)
+
+
+def test_a_deep_copy_as_tuners_make_for_each_trial_guards_the_same_data(tmp_path: Path) -> None:
+    client, _ = spoiled_in(0, 1)
+    with client.subscribe("train", epochs=2) as stream:
+        data = fit_data(stream)
+        guard = ours.NanGuard(data, client, tmp_path / "shown")
+        guard.note = ["of a subclass"]
+        for _ in range(2):
+            copied = deepcopy([guard, guard])
+            assert copied[0] is copied[1] is not guard
+            assert copied[0].note == guard.note
+            assert copied[0].note is not guard.note
+        with pytest.raises(LossError, match="after batch 0:1"):
+            model().fit(data, verbose=0, callbacks=copied[:1])
