@@ -33,6 +33,7 @@ _MASK_PLACES: Final[dict[DataKind, tuple[str, str]]] = {
 _BOX_PLACES: Final[dict[DataKind, str]] = {"folder": "", "table": "COLUMN", "tar": "json:boxes"}
 _KEY_COMMENTS: Final = {
     "split": "a fifth is held back for validation, the same samples every time",
+    "normalize": "the model's normalization layer makes 0 to 1 of 0-255; or imagenet, minus_one_one, or numbers",
     "batch_size": "images in a batch; trainers may ask for others",
     "shuffle": "in stored order",
 }
@@ -64,8 +65,6 @@ def _iterate_stream_lines(starter: StarterConfig, stream: str, keys: Mapping[str
             yield from _iterate_mask_comments(starter.survey.kind)
         if key == "source" and stream == TRAIN and starter.survey.labels is None:
             yield "# labels: {}  # uncomment to serve the images without their labels"
-    if stream == TRAIN:
-        yield "# normalize: imagenet  # what the model does to pixels of 0-255; or unit, minus_one_one, or numbers"
 
 
 def _iterate_mask_comments(kind: DataKind) -> Iterator[str]:

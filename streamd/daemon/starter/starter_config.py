@@ -28,6 +28,7 @@ from streamd.limits import GIB, MAX_BOXES
 
 DEFAULT_SIDE: Final = 224  # pixels: what most trained networks take
 BATCH_SIZE: Final = 32
+NORMALIZE: Final = "unit"  # the first image is always one of colours; without it a model would train on 0 to 255
 VALIDATION_FRACTION: Final = 0.2
 _BOX_KINDS: Final = frozenset({"yolo", "coco"})
 _LEAST_BOXES: Final = 100  # of a sample: room for new data, as such sources have without labels
@@ -214,7 +215,8 @@ def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: Form
             labels = {} if survey.labels is None else {"labels": dict(survey.labels)}
             split = {"split": {"validation": VALIDATION_FRACTION, **seed}} if survey.is_split else {}
             images = _build_image_settings(survey, name, size, format_path)
-            streams[name] = {"source": source, **split, **labels, **images, "batch_size": BATCH_SIZE}
+            rest = {"normalize": NORMALIZE, "batch_size": BATCH_SIZE}
+            streams[name] = {"source": source, **split, **labels, **images, **rest}
         else:
             unsplit = {"split": None} if survey.is_split and "part" not in source else {}
             is_other = survey.masks.get(name) != survey.masks.get(TRAIN)

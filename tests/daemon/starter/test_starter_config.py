@@ -55,6 +55,7 @@ def test_a_size_that_is_given_needs_no_listing(tmp_path: Path) -> None:
                 "source": {"kind": "folder", "path": path, "part": "train"},
                 "split": {"validation": 0.2},
                 "image": {"size": [66, 200]},
+                "normalize": "unit",
                 "batch_size": 32,
             },
             "validation": {
