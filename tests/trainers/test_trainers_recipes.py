@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,11 +11,10 @@ import pytest
 from loader_process import python_of
 from support.daemon_process import DaemonProcess, write_images
 from support.example_daemons import EXAMPLES, serving
-from support.trainer_recipes import FOLDER, train, train_through_kills
+from support.trainer_recipes import FOLDER, list_epochs, train, train_through_kills
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]  # it may have to install the libraries
 
-STREAMD: Final = Path(sys.executable).with_name("streamd")
 STEPS: Final = 11  # of 8, the last of 2
 EPOCHS: Final = 3
 PAGE: Final = EXAMPLES.parent / "docs" / "trainers.md"
@@ -37,14 +34,6 @@ def test_each_program_stands_in_the_page_as_it_is() -> None:
     shown = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
     assert {path.name for path in FOLDER.glob("*.py") if path.read_text(encoding="utf-8") not in shown} == set()
-
-
-def list_epochs(run: Path) -> list[str]:
-    """What `streamd verify` says of the receipts that a training has left."""
-    paths = sorted(run.glob("receipts-*.jsonl"))
-    done = subprocess.run([STREAMD, "verify", *paths], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith("train epoch")]
 
 
 @pytest.mark.parametrize("program", ["torch_loop.py"])
