@@ -33,6 +33,7 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Mount or restore the data, or configure their new path; a running daemon waits for them.",
     ),
     "NoDatasetError": ("trainers on torch", "Put `torch.loader(stream)` in the DataLoader's place."),
+    "NoDatasetMethodError": ("trainers on Keras", "Write what the message says in place of the method."),
     "ConnectError": (
         "commands, trainers",
         "Start the daemon, or give its endpoint. Check that the user is in the group streamd.",
