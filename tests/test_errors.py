@@ -15,6 +15,7 @@ from streamd.errors import (
     ForkedClientError,
     MissingExtraError,
     NoDatasetError,
+    NoSkippingError,
     RefusedError,
     StreamChangedError,
     StreamdError,
@@ -24,7 +25,15 @@ from streamd.errors import (
 )
 
 ALL: Final = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-MISTAKES: Final = {ConfigError, DataAwayError, MissingExtraError, NoDatasetError, RefusedError, TokenError}
+MISTAKES: Final = {
+    ConfigError,
+    DataAwayError,
+    MissingExtraError,
+    NoDatasetError,
+    NoSkippingError,
+    RefusedError,
+    TokenError,
+}
 
 
 def test_every_error_is_a_streamd_error_and_stands_in_the_tree_of_the_docstring() -> None:

@@ -24,6 +24,7 @@ from streamd.client import Batch, Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "examples" / "trainers"
+STREAMD: Final = Path(sys.executable).with_name("streamd")
 PYTHON: Final = ROOT / "benchmarks" / "environments" / "trainers" / "bin" / "python"
 LIMIT_S: Final = 300.0
 LATEST_KILL_S: Final = 0.05  # about as long as ten steps and their save take
@@ -60,6 +61,14 @@ def train_through_kills(program: str, endpoint: str, run: Path, *, kills: int, b
     for _ in range(kills):
         train(program, endpoint, run, batches=chance.randint(1, batches), delay_s=chance.uniform(0, LATEST_KILL_S))
     return train(program, endpoint, run)
+
+
+def list_epochs(run: Path) -> list[str]:
+    """What `streamd verify` says of the receipts that a training has left."""
+    paths = sorted(run.glob("receipts-*.jsonl"))
+    done = subprocess.run([STREAMD, "verify", *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("train epoch")]
 
 
 def build_environment(endpoint: str) -> Mapping[str, str]:

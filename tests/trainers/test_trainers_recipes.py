@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,11 +11,10 @@ import pytest
 from loader_process import python_of
 from support.daemon_process import DaemonProcess, write_images
 from support.example_daemons import EXAMPLES, serving
-from support.trainer_recipes import FOLDER, train, train_through_kills
+from support.trainer_recipes import FOLDER, list_epochs, train, train_through_kills
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]  # it may have to install the libraries
 
-STREAMD: Final = Path(sys.executable).with_name("streamd")
 STEPS: Final = 11  # of 8, the last of 2
 EPOCHS: Final = 3
 PAGE: Final = EXAMPLES.parent / "docs" / "trainers.md"
@@ -39,20 +36,12 @@ def test_each_program_stands_in_the_page_as_it_is() -> None:
     assert {path.name for path in FOLDER.glob("*.py") if path.read_text(encoding="utf-8") not in shown} == set()
 
 
-def list_epochs(run: Path) -> list[str]:
-    """What `streamd verify` says of the receipts that a training has left."""
-    paths = sorted(run.glob("receipts-*.jsonl"))
-    done = subprocess.run([STREAMD, "verify", *paths], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith("train epoch")]
-
-
-@pytest.mark.parametrize("program", ["torch_loop.py"])
+@pytest.mark.parametrize(("program", "kills"), [("torch_loop.py", 3), ("hf_trainer.py", 2), ("accelerate_loop.py", 2)])
 def test_a_training_that_is_killed_ends_with_the_weights_of_one_that_is_not(
-    program: str, daemon: DaemonProcess, tmp_path: Path
+    program: str, kills: int, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     train(program, daemon.endpoint, tmp_path / "whole")
-    train_through_kills(program, daemon.endpoint, tmp_path / "killed", kills=3, batches=STEPS, seed=1)
+    train_through_kills(program, daemon.endpoint, tmp_path / "killed", kills=kills, batches=STEPS, seed=1)
 
     assert (tmp_path / "killed" / "weights.pt").read_bytes() == (tmp_path / "whole" / "weights.pt").read_bytes()
     for run in ("whole", "killed"):

@@ -33,6 +33,10 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Mount or restore the data, or configure their new path; a running daemon waits for them.",
     ),
     "NoDatasetError": ("trainers on torch", "Put `torch.loader(stream)` in the DataLoader's place."),
+    "NoSkippingError": (
+        "trainers on Accelerate and transformers",
+        "Let the loader go on at a saved position: `load_state_dict`, or `StreamCallback` in a Trainer.",
+    ),
     "ConnectError": (
         "commands, trainers",
         "Start the daemon, or give its endpoint. Check that the user is in the group streamd.",
