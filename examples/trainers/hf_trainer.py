@@ -14,12 +14,12 @@ import torch
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification, set_seed
 
 import streamd
-from streamd.frameworks.torch import loader
+from streamd.frameworks.torch import loader, normalization
 from streamd.frameworks.transformers import StreamCallback, find_checkpoint
 
 EPOCHS = 3
 KEYS = ("pixel_values", "labels")
-SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+SMALL = {"image_size": 32, "patch_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 class StreamTrainer(Trainer):
@@ -30,6 +30,20 @@ class StreamTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Iterable | None = None) -> Iterable:
         return eval_dataset or self.eval_dataset
+
+
+class Classifier(torch.nn.Module):
+    """A model of transformers, for pixels as the stream has them."""
+
+    def __init__(self, stream: streamd.Stream) -> None:
+        super().__init__()
+        self.normalization = normalization(stream.spec)
+        self.model = ViTForImageClassification(
+            ViTConfig(**SMALL, hidden_dropout_prob=0.1, num_labels=len(stream.spec.labels["label"].classes))
+        )
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> object:
+        return self.model(self.normalization(pixel_values), labels=labels)
 
 
 def main(run: Path) -> None:
@@ -48,11 +62,8 @@ def main(run: Path) -> None:
     )
     client = streamd.connect()
     with client, client.subscribe("train", rank="auto") as stream, client.subscribe("validation") as held_back:
-        classes = dict(enumerate(stream.spec.labels["label"].classes))
         set_seed(0)
-        model = ViTForImageClassification(
-            ViTConfig(image_size=32, patch_size=16, hidden_dropout_prob=0.1, id2label=classes, **SMALL)
-        )
+        model = Classifier(stream)
         data = {"train_dataset": loader(stream, keys=KEYS), "eval_dataset": loader(held_back, keys=KEYS)}
         trainer = StreamTrainer(model, args, callbacks=[StreamCallback()], **data)
         trainer.train(resume_from_checkpoint=find_checkpoint(run))
