@@ -108,7 +108,7 @@ class Model(torch.nn.Module):  # type: ignore[misc]  # torch is not installed wh
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class StreamTrainer(Trainer):  # type: ignore[misc]
+class StreamTrainer(Trainer):  # type: ignore[misc]  # nor is transformers
     def get_train_dataloader(self) -> Any:
         return self.train_dataset
 
@@ -116,7 +116,7 @@ class StreamTrainer(Trainer):  # type: ignore[misc]
         return eval_dataset or self.eval_dataset
 
 
-class Recorder(TrainerCallback):  # type: ignore[misc]
+class Recorder(TrainerCallback):  # type: ignore[misc]  # nor is transformers
     """Notes after which steps of the data the weights changed, and ends a training as a crash would."""
 
     def __init__(self, data: Loader, crash_at: int) -> None:
