@@ -1,9 +1,11 @@
-"""Many trainings on one daemon, and what a tracker keeps of one: Optuna and MLflow by their recipes."""
+"""Many trainings on one daemon, and what a tracker keeps of one: Optuna, Ray Train and MLflow by their recipes."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +51,7 @@ def test_a_study_that_was_killed_ends_with_all_its_trials_and_leaves_no_stream_o
 
 
 def list_sessions(daemon: DaemonProcess) -> list[object]:
-    command = [STREAMD, "status", "--json", "--endpoint", daemon.endpoint]
+    command: list[str | Path] = [STREAMD, "status", "--json", "--endpoint", daemon.endpoint]
     sessions: list[object] = json.loads(subprocess.check_output(command))["sessions"]
     return sessions
 
@@ -69,3 +71,18 @@ def test_a_tracker_has_the_names_of_the_worst_samples_and_receipts_that_add_up(
         assert set(losses) <= names
         assert len(losses) == 5
         assert list(losses.values()) == sorted(losses.values())
+
+
+def test_workers_of_ray_share_each_epoch(
+    daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", short_folder := tempfile.mkdtemp(prefix="ray"))  # Ray's sockets lie there
+    try:
+        train("ray_train.py", daemon.endpoint, tmp_path / "run")
+    finally:
+        shutil.rmtree(short_folder, ignore_errors=True)
+
+    assert [line.split(": ")[1] for line in list_epochs(tmp_path / "run")] == [
+        "one epoch, 11 batches in 2 receipts"
+    ] * 3
+    assert (tmp_path / "run" / "weights.pt").exists()
