@@ -1,4 +1,4 @@
-"""Accelerate:  python accelerate_loop.py RUN,  or  accelerate launch --num_processes 2 accelerate_loop.py RUN
+"""Accelerate:  python accelerate_loop.py RUN,  or  torchrun --nproc-per-node 2 accelerate_loop.py RUN
 
 Start it again after a crash: it goes on from the newest folder RUN/state-*, and the result is the same to the bit.
 RUN/receipts-RANK.jsonl say which samples each epoch had; `streamd verify RUN/receipts-*` adds them up.
