@@ -4,6 +4,7 @@
     ├── ConfigError           the configuration, or the data it names, cannot be used
     │   ├── NoDatasetError        a stream is used as a dataset
     │   ├── NoDatasetMethodError  a method of tf.data.Dataset is called on fit_data
+    │   ├── NoSkippingError       a loader was to skip steps before it was told where the training is
     │   └── DataAwayError         the data of a stream are missing, perhaps for a while
     ├── ConnectError          no daemon answers
     │   └── ClosedError           the stream or the client is closed
@@ -78,6 +79,21 @@ class NoDatasetError(ConfigError):
 
 class NoDatasetMethodError(ConfigError, AttributeError):
     """A method of tf.data.Dataset is called on what `fit_data` returned. `hasattr` answers no."""
+
+
+class NoSkippingError(ConfigError, AttributeError):
+    """Steps of a loader were to be skipped, as when a training resumes, before it was told where that training was.
+
+    An AttributeError, since it is raised by an attribute that no loader has otherwise.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"the loader of stream {stream!r} skips no steps: it goes on at a position. In a loop of your own write  "
+            "loader.load_state_dict(state)  with what  loader.state_dict()  returned, as  "
+            "accelerator.register_for_checkpointing(loader)  does; give a Trainer of transformers  "
+            "callbacks=[StreamCallback()]  of streamd.frameworks.transformers, from its first step on"
+        )
 
 
 class ConnectError(StreamdError):

@@ -16,6 +16,7 @@ from streamd.errors import (
     MissingExtraError,
     NoDatasetError,
     NoDatasetMethodError,
+    NoSkippingError,
     RefusedError,
     StreamChangedError,
     StreamdError,
@@ -31,6 +32,7 @@ MISTAKES: Final = {
     MissingExtraError,
     NoDatasetError,
     NoDatasetMethodError,
+    NoSkippingError,
     RefusedError,
     TokenError,
 }

@@ -91,6 +91,10 @@ def build_environment(endpoint: str) -> Mapping[str, str]:
         "KERAS_BACKEND": "torch",
         "JAX_PLATFORMS": "cpu",
         "HF_HUB_OFFLINE": "1",
+        "RAY_ADDRESS": "local",  # not a cluster that somebody else has started here
+        "RAY_AUTH_MODE": "disabled",  # no token in the home folder
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     }
 
 

@@ -36,12 +36,12 @@ def test_each_program_stands_in_the_page_as_it_is() -> None:
     assert {path.name for path in FOLDER.glob("*.py") if path.read_text(encoding="utf-8") not in shown} == set()
 
 
-@pytest.mark.parametrize("program", ["torch_loop.py"])
+@pytest.mark.parametrize(("program", "kills"), [("torch_loop.py", 3), ("hf_trainer.py", 2), ("accelerate_loop.py", 2)])
 def test_a_training_that_is_killed_ends_with_the_weights_of_one_that_is_not(
-    program: str, daemon: DaemonProcess, tmp_path: Path
+    program: str, kills: int, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     train(program, daemon.endpoint, tmp_path / "whole")
-    train_through_kills(program, daemon.endpoint, tmp_path / "killed", kills=3, batches=STEPS, seed=1)
+    train_through_kills(program, daemon.endpoint, tmp_path / "killed", kills=kills, batches=STEPS, seed=1)
 
     assert (tmp_path / "killed" / "weights.pt").read_bytes() == (tmp_path / "whole" / "weights.pt").read_bytes()
     for run in ("whole", "killed"):

@@ -34,6 +34,10 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "NoDatasetError": ("trainers on torch", "Put `torch.loader(stream)` in the DataLoader's place."),
     "NoDatasetMethodError": ("trainers on Keras", "Write what the message says in place of the method."),
+    "NoSkippingError": (
+        "trainers on Accelerate and transformers",
+        "Let the loader go on at a saved position: `load_state_dict`, or `StreamCallback` in a Trainer.",
+    ),
     "ConnectError": (
         "commands, trainers",
         "Start the daemon, or give its endpoint. Check that the user is in the group streamd.",

@@ -11,6 +11,7 @@ torch is imported by the first call, not with this module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from streamd.core.spec import StreamSpec
@@ -32,6 +33,7 @@ def loader(
     targets: ArrayNames = "auto",
     weights: bool = False,
     evaluate: bool | None = None,
+    keys: Sequence[str] | None = None,
 ) -> Loader:
     """Wraps a stream for use in place of a DataLoader: `for images, labels in loader(stream)` is one epoch.
 
@@ -56,6 +58,8 @@ def loader(
         time, whatever was read before; only the first pass after `resume=` or `seek` goes on there. A pass that breaks
         off gets a receipt `complete: false, ok: true`, and `epochs` of the subscription counts whole passes. Default:
         True for a stream whose shuffle is none, else False.
+    keys: yields dicts with these two or, with weights, three keys, as models of transformers take their arguments:
+        `keys=("pixel_values", "labels")`.
 
     A batch without any remaining row is skipped, so a loop may have fewer steps than `len`, which is the steps of a
     whole epoch. Rows that are left out count as delivered: receipts include them, and tokens are positions after them.
@@ -74,7 +78,14 @@ def loader(
     if not weights:
         _check_samples_unweighted(stream.spec)
     anew = begins_anew(stream.spec, evaluate)
-    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights, anew)
+    if keys is not None:
+        keys = tuple(keys)
+        if len(set(keys)) != 2 + weights or not all(isinstance(key, str) for key in keys):
+            raise ConfigError(
+                f'keys={keys} must name each item of a step once: write  keys=("pixel_values", "labels")'
+                + (', and "weights" as the third' if weights else "")
+            )
+    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights, anew, keys)
 
 
 def _check_samples_unweighted(spec: StreamSpec) -> None:

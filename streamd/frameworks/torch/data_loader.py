@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from itertools import chain, repeat
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.client.arguments import parse_whole_number
 from streamd.client.waiting import print_stderr_line
-from streamd.errors import ConfigError, NoDatasetError
+from streamd.errors import ConfigError, NoDatasetError, NoSkippingError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
 
 Tensor = Any  # torch is not installed where types are checked
@@ -19,14 +21,19 @@ Move = Callable[[Tensor], Tensor]
 KeptRows = npt.NDArray[np.bool_] | None  # None: every row
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Loader:
     """A stream in place of a DataLoader: each `iter` is one more epoch, or the rest of one that was left early.
 
     `len` is the steps of a whole epoch; a loop has fewer if all rows of a batch were left out. A batch is taken from
     the stream only when the loop requests it. `weighted`: every row is yielded, with its weight. `anew`: each `iter`
-    begins at index 0 of the same epoch instead.
+    begins at index 0 of the same epoch instead. `keys`: each step is a dict with these keys instead of a tuple.
     """
+
+    # As accelerate's `skip_first_batches` needs them for a DataLoader whose steps are whole batches, without workers.
+    batch_size: ClassVar[None] = None
+    drop_last: ClassVar[bool] = False
+    prefetch_factor: ClassVar[None] = None
 
     stream: FeedStream
     feed: ModelFeed
@@ -35,6 +42,11 @@ class Loader:
     channels_first: bool
     weighted: bool = False
     anew: bool = False
+    keys: tuple[str, ...] | None = None
+    # For Accelerate: whether the last step of a pass was handed out, and how many rows of it are no padding; 0: all.
+    end_of_dataloader: bool = field(default=False, init=False, repr=False)
+    remainder: int = field(default=0, init=False, repr=False)
+    _is_restored: bool = field(default=False, init=False, repr=False)  # and no pass has begun since
     _wanted_epoch: int | None = field(default=None, init=False, repr=False)  # as `set_epoch` said
     _was_told_lower: bool = field(default=False, init=False, repr=False)
 
@@ -44,6 +56,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
         self._follow_set_epoch()
+        self._is_restored = False
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
@@ -56,7 +69,10 @@ class Loader:
         """Returns an iterator that yields one iterator for each epoch, up to the subscription's last."""
         # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
         # batch, and its lease, until the next step is requested.
-        return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs(anew=self.anew))
+        return (
+            chain(filter(None, map(self._build_step, batches)), self._end_pass())
+            for batches in self.stream.epochs(anew=self.anew)
+        )
 
     def state_dict(self) -> dict[str, str]:
         """Returns the position after the last batch handed out, at any time between two batches.
@@ -79,6 +95,26 @@ class Loader:
             )
         self.stream.seek(state["streamd"])
         self._wanted_epoch = None
+        self._is_restored = True
+
+    @property
+    def steps_done(self) -> int:
+        """The number of steps of the present epoch that were handed out."""
+        left = self.stream.steps_left
+        return len(self.stream) - left if left else 0
+
+    @property
+    def dataset(self) -> Any:
+        """The epoch as accelerate's `skip_first_batches` reads it after `load_state_dict`: nothing is read twice.
+
+        Raises NoSkippingError for a loader that is not within an epoch since then: it would read what it skips, or skip
+        what nobody has seen.
+        """
+        if not self._is_restored or not self.steps_done:
+            raise NoSkippingError(self.stream.spec.name)
+        datasets = sys.modules["torch.utils.data"]  # whoever skips in loaders of torch has imported it
+        read = {"__iter__": lambda _: chain(repeat(_DoneStep(), self.steps_done), self)}
+        return type("RestoredEpoch", (datasets.IterableDataset,), read)()
 
     def set_epoch(self, epoch: int) -> None:
         """Does nothing while the stream is at `epoch`, as it is by itself in a loop over epochs.
@@ -100,16 +136,45 @@ class Loader:
                 f"{self.stream.epoch} and goes on there; stream.seek(TOKEN) goes back"
             )
 
-    def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
-        """Returns (images, labels), or with weights as a third item; None if no row remains."""
+    def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | dict[str, Any] | None:
+        """Returns (images, labels), or with weights as a third item, or these by `keys`; None if no row remains."""
         kept = None if self.weighted else _find_kept_rows(batch.weights)
         if kept is not None and not kept.any():
             return None
+        rows = len(batch.weights) if kept is None else int(kept.sum())
+        self._tell_accelerate(rows, is_last=not self.stream.steps_left)
         feed = self.feed
         inputs = {key: self._build_input(batch, name, kept) for key, name in feed.inputs.items()}
         targets = {name: self._build_target(batch, name, kept) for name in feed.targets}
-        step = _unwrap_only_item(inputs), _unwrap_only_item(targets)
-        return (*step, self._build_tensor(batch.weights, kept)) if self.weighted else step
+        step: tuple[Any, ...] = _unwrap_only_item(inputs), _unwrap_only_item(targets)
+        if self.weighted:
+            step = *step, self._build_tensor(batch.weights, kept)
+        return step if self.keys is None else dict(zip(self.keys, step, strict=True))
+
+    def _tell_accelerate(self, rows: int, *, is_last: bool) -> None:
+        """Tells Accelerate, where it is in use, which loader is being read, and whether this step ends its pass.
+
+        It does so with its own loaders: an accumulation of gradients ends there, and what it believes to be padding is
+        cut from gathered results.
+        """
+        accelerate = sys.modules.get("accelerate.state")
+        if accelerate is None or not accelerate.is_initialized():
+            return
+        self.end_of_dataloader = is_last
+        # Every rank has that many rows: ranks that do not cannot be gathered.
+        is_short = rows < self.stream.spec.batch_size
+        self.remainder = rows * accelerate.PartialState().num_processes if is_short else 0
+        state = accelerate.GradientState()
+        if state.active_dataloader is not self:
+            state.dataloader_references = [each for each in state.dataloader_references if each is not self] + [self]
+
+    def _end_pass(self) -> Iterator[NoReturn]:
+        """Yields nothing: at the end of a pass, Accelerate is told that this loader is no longer read."""
+        accelerate = sys.modules.get("accelerate.state")
+        if accelerate is not None and accelerate.is_initialized():
+            state = accelerate.GradientState()
+            state.dataloader_references = [each for each in state.dataloader_references if each is not self]
+        yield from ()
 
     def _build_input(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
         tensor = self._build_tensor(get_array(batch, name), kept)
@@ -146,6 +211,18 @@ class Loader:
     def __reduce__(self) -> NoReturn:
         """Raises NoDatasetError: a DataLoader would pickle this object for its workers."""
         raise NoDatasetError
+
+
+class _DoneStep:
+    """Stands for a step before the restored position. It is there to be skipped, and says so to a loop that uses it."""
+
+    def __iter__(self) -> NoReturn:
+        raise ConfigError(
+            "fewer steps were skipped than the restored loader has handed out in this epoch: go on with a loop over "
+            "the loader itself, which is at the right place"
+        )
+
+    keys = __iter__
 
 
 def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from support.torch_fake import DIARY, make
 
 from streamd.core.spec import ImageSpec, LabelSpec
-from streamd.errors import ConfigError, NoDatasetError
+from streamd.errors import ConfigError, NoDatasetError, NoSkippingError
 from streamd.frameworks.torch import loader
 
 CAPTION = LabelSpec("caption", "string", text_bytes=4)
@@ -278,3 +279,50 @@ def test_indexing_and_pickling_a_loader_are_refused_with_the_reason() -> None:
         data[0]
     with pytest.raises(NoDatasetError):
         pickle.dumps(data)
+
+
+def test_keys_make_each_step_a_dict() -> None:
+    data = loader(FakeStream(make_spec(KIND)), keys=("pixel_values", "labels"))
+    assert [list(step) for step in data] == [["pixel_values", "labels"]] * 3
+    weighted = loader(FakeStream(make_spec(KIND)), weights=True, keys=["pixel_values", "labels", "weights"])
+    assert next(iter(weighted))["weights"].tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("keys", [("pixel_values",), ("labels", "labels"), ("a", "b", "c"), ("a", 1)])
+def test_keys_that_do_not_name_each_item_once_are_refused(keys: Any) -> None:
+    with pytest.raises(ConfigError, match=r'write  keys=\("pixel_values", "labels"\)'):
+        loader(FakeStream(make_spec(KIND)), keys=keys)
+
+
+def test_accelerate_is_told_of_the_last_step_of_a_pass_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader of its own that is read meanwhile stays the active one only until the next step of ours."""
+    state = SimpleNamespace(dataloader_references=[None], active_dataloader=None)
+    accelerate = SimpleNamespace(
+        GradientState=lambda: state, PartialState=lambda: SimpleNamespace(num_processes=2), is_initialized=lambda: True
+    )
+    monkeypatch.setitem(sys.modules, "accelerate.state", accelerate)
+    data = loader(FakeStream(make_spec(KIND)))
+    told = []
+    for _ in data:
+        told.append((state.dataloader_references[-1] is data, data.end_of_dataloader, data.remainder))
+        state.dataloader_references += ["another"]
+    assert told == [(True, False, 0), (True, False, 0), (True, True, 4)]
+    assert state.dataloader_references == [None, "another", "another", "another"]
+
+
+def test_steps_are_skipped_only_in_a_loader_that_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = SimpleNamespace(IterableDataset=object)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", datasets)
+    data = loader(FakeStream(make_spec(KIND)))
+    next(iter(data))
+    state = data.state_dict()
+    with pytest.raises(NoSkippingError, match=r"write  loader.load_state_dict\(state\)"):
+        _ = data.dataset
+    rest = [labels.tolist() for _, labels in data]
+    data.load_state_dict(state)
+    done, *left = data.dataset
+    assert [labels.tolist() for _, labels in left] == rest
+    for use in (lambda: [*done], lambda: dict(done)):
+        with pytest.raises(ConfigError, match="fewer steps were skipped"):
+            use()
+    assert not hasattr(data, "dataset")
