@@ -186,11 +186,15 @@ class SideStreamCopier:
         return there
 
 
+def keep_on_cpu(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def build_device_mover(torch: Any, device: Any) -> Move:
     """Returns a function that moves tensors to `device`; None is the CPU. Raises ConfigError for a missing device."""
     place = _find_device(torch, "cpu" if device is None else device)
     if place.type == "cpu":
-        return lambda tensor: tensor
+        return keep_on_cpu
     if place.type == "cuda":
         return SideStreamCopier(torch, place, torch.cuda.Stream(place))
     return lambda tensor: tensor.to(place)
