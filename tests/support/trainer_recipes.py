@@ -54,12 +54,22 @@ def train(
     return done.stdout
 
 
-def train_through_kills(program: str, endpoint: str, run: Path, *, kills: int, batches: int, seed: int) -> str:
+def train_through_kills(
+    program: str,
+    endpoint: str,
+    run: Path,
+    *,
+    kills: int,
+    batches: int,
+    seed: int,
+    python: Sequence[object] | None = None,
+) -> str:
     """Starts a program again after each of its kills; each comes within `batches` of its start."""
     chance = random.Random(seed)  # noqa: S311 - to be repeatable is what it is for
     for _ in range(kills):
-        train(program, endpoint, run, batches=chance.randint(1, batches), delay_s=chance.uniform(0, LATEST_KILL_S))
-    return train(program, endpoint, run)
+        limits = {"batches": chance.randint(1, batches), "delay_s": chance.uniform(0, LATEST_KILL_S)}
+        train(program, endpoint, run, python=python, **limits)
+    return train(program, endpoint, run, python=python)
 
 
 def build_environment(endpoint: str) -> Mapping[str, str]:
@@ -76,13 +86,18 @@ def build_environment(endpoint: str) -> Mapping[str, str]:
 
 
 def kill_after(batches: int, delay_s: float) -> None:
-    """Lets this process be killed after its stream has handed out `batches`."""
+    """Lets this process be killed after its streams have handed out `batches`; under torchrun, all of them."""
     left = iter(range(batches - 1))
-    begin = Stream.epochs
+    begin, parent = Stream.epochs, os.getppid()
+
+    def kill() -> None:
+        if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def count(batch: Batch) -> Batch:
         if next(left, None) is None:
-            threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            threading.Timer(delay_s, kill).start()
         return batch
 
     def begin_counted(self: Stream, *, anew: bool = False) -> Iterator[Iterator[Batch]]:

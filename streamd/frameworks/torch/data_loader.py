@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.client.arguments import parse_whole_number
+from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
@@ -36,7 +38,9 @@ class Loader:
     weighted: bool = False
     anew: bool = False
     _wanted_epoch: int | None = field(default=None, init=False, repr=False)  # as `set_epoch` said
+    _begun_token: str | None = field(default=None, init=False, repr=False)  # where the last pass began
     _was_told_lower: bool = field(default=False, init=False, repr=False)
+    _was_told_ranks: bool = field(default=False, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -44,12 +48,14 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
         self._follow_set_epoch()
+        self._tell_of_equal_ranks()
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
                 f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with "
                 "as many epochs as there are loops over the loader"
             )
+        self._begun_token = self.stream.token
         return steps
 
     def epochs(self) -> Iterator[Iterator[Any]]:
@@ -83,10 +89,19 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Does nothing while the stream is at `epoch`, as it is by itself in a loop over epochs.
 
-        A later epoch begins with the next pass. An earlier one is not gone back to, and a line on stderr says so once.
-        A loader that evaluates ignores it.
+        A later epoch begins with the next pass, or with one that was begun and not asked for a batch yet. An earlier
+        one is not gone back to, and a line on stderr says so once. A loader that evaluates ignores it.
         """
         self._wanted_epoch = parse_whole_number("epoch", epoch, 0)
+        if self._begun_token is not None and self._begun_token == self.stream.token:
+            self._follow_set_epoch()
+
+    @property
+    def sampler(self) -> Loader:
+        """Lightning and others call `loader.sampler.set_epoch`. A loader that evaluates has no sampler."""
+        if self.anew:
+            raise AttributeError("sampler")
+        return self
 
     def _follow_set_epoch(self) -> None:
         wanted, self._wanted_epoch = self._wanted_epoch, None
@@ -99,6 +114,18 @@ class Loader:
                 f"set_epoch({wanted}) changes nothing: stream {self.stream.spec.name!r} is at epoch "
                 f"{self.stream.epoch} and goes on there; stream.seek(TOKEN) goes back"
             )
+
+    def _tell_of_equal_ranks(self) -> None:
+        """Prints a line, once, if every process of torch.distributed trains on the whole stream."""
+        if self.anew or self.stream.world > 1 or self._was_told_ranks or "torch.distributed" not in sys.modules:
+            return
+        for found in find_library_ranks({"torch.distributed": sys.modules["torch.distributed"]}):
+            if found.world > 1:
+                self._was_told_ranks = True
+                print_stderr_line(
+                    f"every process of {found.variables} trains on the whole of stream {self.stream.spec.name!r}: "
+                    'subscribe after init_process_group with rank="auto", so that each gets its part'
+                )
 
     def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | None:
         """Returns (images, labels), or with weights as a third item; None if no row remains."""
@@ -144,8 +171,12 @@ class Loader:
         raise NoDatasetError
 
     def __reduce__(self) -> NoReturn:
-        """Raises NoDatasetError: a DataLoader would pickle this object for its workers."""
-        raise NoDatasetError
+        """Raises NoDatasetError: a DataLoader would pickle this object for its workers, and spawn for its processes."""
+        raise NoDatasetError(
+            f"a loader over stream {self.stream.spec.name!r} cannot be sent to another process. Use it in place of the "
+            'DataLoader, not inside it; a spawned process connects and subscribes by itself, with rank="auto" for its '
+            "part: in Lightning write that in train_dataloader()"
+        )
 
 
 def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:
