@@ -48,7 +48,8 @@ def export(array: Array, *, writable: bool = False) -> Array | None:
     if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_dlpack_dtype(array.dtype)):
         return None
     if writable:
-        PRIVATE_WANTED.set()
+        if not PRIVATE_WANTED.is_set():
+            PRIVATE_WANTED.set()
         if is_write_protected(array):
             return None
     shared = _WritableMemory(array)

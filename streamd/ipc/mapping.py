@@ -61,7 +61,7 @@ def drop_private_pages(memory: memoryview) -> bool:
     """Makes a private mapping show its slot again, whatever was written to it.
 
     Returns False if that is impossible: for a mapping of `map_readable`, and where the program has locked its memory.
-    To ask for such pages first costs a reader a tenth of what dropping all of them would.
+    Asks for such pages first: after a drop, a loop that only reads faults in every page again.
     """
     owner = _find_owner(memory)
     if owner is None or _is_read_only(owner):

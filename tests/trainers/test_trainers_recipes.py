@@ -72,3 +72,12 @@ def test_a_training_that_is_killed_ends_with_the_weights_of_one_that_is_not(
 
     assert (killed / "weights.pt").read_bytes() == (whole / "weights.pt").read_bytes()
     assert [is_whole(whole), is_whole(killed)] == [True, True]
+
+
+def test_ranks_that_are_spawned_train_as_those_of_torchrun_do(daemon: DaemonProcess, tmp_path: Path) -> None:
+    train("ddp_spawn.py", daemon.endpoint, tmp_path / "spawn")
+    train("ddp_torchrun.py", daemon.endpoint, tmp_path / "torchrun", python=TORCHRUN)
+
+    weights = [(tmp_path / run / "weights.pt").read_bytes() for run in ("spawn", "torchrun")]
+    assert weights[0] == weights[1]
+    assert is_whole(tmp_path / "spawn")

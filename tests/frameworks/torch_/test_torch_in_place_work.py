@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from support import torch_fake
 from support.daemon_process import DaemonProcess
+from support.forked_child import in_a_forked_child
 
 import streamd
-from streamd.client import Stream
+from streamd.client import Stream, io_thread
 from streamd.frameworks.torch import loader, tensor
 
 BATCHES: Final = 5
@@ -108,3 +111,30 @@ def test_what_was_written_stays_in_a_tensor_that_is_kept(daemon: DaemonProcess) 
             del batch
     assert (first == 255).all()
     assert read_pixels(second) == before
+
+
+@pytest.mark.long
+def test_pixels_that_come_by_socket_may_be_written(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> memoryview:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(io_thread, "map_private", refuse)
+    monkeypatch.setattr(io_thread, "map_readable", refuse)
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
+        for epoch in loader(stream).epochs():
+            for images, numbers in epoch:
+                assert read_pixels(images) == numbers.tolist()
+                images[...] = 255
+    assert [each.ok for each in stream.receipts] == [True, True]
+
+
+@pytest.mark.long
+def test_a_forked_child_writes_to_copies_of_its_own(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=3) as stream:
+        tensor(next(iter(stream)).images)  # from here on, slots are mapped privately
+        for images, numbers in loader(stream):
+            assert in_a_forked_child(partial(overwrite, images)) == 0
+            assert read_pixels(images) == numbers.tolist()
+            images[::2] = 7
+            assert in_a_forked_child(partial(overwrite, images)) == 0
+            assert read_pixels(images[1::2]) == numbers.tolist()[1::2]
