@@ -52,7 +52,7 @@ from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
 from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.lifeline import Lifeline
-from streamd.ipc.mapping import map_readable
+from streamd.ipc.mapping import PRIVATE_WANTED, drop_private_pages, map_private, map_readable
 from streamd.ipc.messages import Welcome
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
@@ -410,13 +410,17 @@ class IOThread:
         return [ready]
 
     def _map_slot(self, slot: int, nbytes: int) -> memoryview:
+        """Returns the memory of a slot, which shows its present batch. Raises ConnectError, OSError."""
+        is_private = PRIVATE_WANTED.is_set()
+        if is_private and slot in self._mapped_slots and not drop_private_pages(self._mapped_slots[slot]):
+            del self._mapped_slots[slot]
         if slot not in self._mapped_slots:
             if self._lifeline is None:
                 raise ConnectError("the descriptor socket", "not connected")
             descriptor = self._lifeline.fetch_descriptor(slot)
             # The mapping keeps the memory alive, so the descriptor is closed and counts against no limit.
             try:
-                self._mapped_slots[slot] = map_readable(descriptor, nbytes)
+                self._mapped_slots[slot] = (map_private if is_private else map_readable)(descriptor, nbytes)
             finally:
                 os.close(descriptor)
         return self._mapped_slots[slot]

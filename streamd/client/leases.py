@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 import weakref
 from collections import deque
@@ -130,6 +131,7 @@ class LeaseReturns:
         self._ended_connections: dict[int, EndedConnection] = {}  # those with held batches, by connection number
         self._reports_at_once = False
         self._next_report_s = time.monotonic() + REPORT_INTERVAL_S  # from then on a single ended lease wakes the thread
+        self._is_finalizing = sys.is_finalizing  # the module's own names are gone when the interpreter's end calls it
 
     def __bool__(self) -> bool:
         return bool(self._returned)
@@ -156,7 +158,8 @@ class LeaseReturns:
         batch to arrive wakes the thread anyway. If the loop holds all other batches, `set_immediate_lease_reports`
         makes each lease wake it. A slow loop wakes the thread once a second, so that `streamd status` shows its place.
         """
-        if self._open_leases.pop((connection, number), None) is None:
+        # The daemon sees the process's end by itself. JAX, for one, keeps arrays until then.
+        if self._is_finalizing() or self._open_leases.pop((connection, number), None) is None:
             return
         self._returned.append((connection, number))
         # Append first, then look for an ended connection. `keep_ended_connection` works in the opposite order, so each

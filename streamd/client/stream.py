@@ -8,11 +8,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from types import TracebackType
-from typing import Final, Literal, NamedTuple, NoReturn, Self
+from typing import Final, Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.curve_keys import CurveKeys
@@ -46,7 +46,8 @@ from streamd.ipc.messages import ReceiptDue
 from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT
 
 
-class _Pass(NamedTuple):
+@dataclass(slots=True)
+class _Pass:
     """What one iterator reads: the batches of `epoch`, or of all epochs if it is None.
 
     `is_anew`: the pass began at index 0 whatever was read before, so it ends when another one does the same.
@@ -323,7 +324,8 @@ class Stream:
     def advance_to_epoch(self, epoch: int) -> None:
         """Moves to index 0 of a later epoch; does nothing at that epoch or behind it.
 
-        An epoch left early gets a receipt that says so. Raises ConfigError for an epoch that the subscription has not.
+        An iterator of `epochs()` that was not asked for a batch yet moves along. An epoch left early gets a receipt
+        that says so. Raises ConfigError for an epoch that the subscription has not.
         """
         epochs = self._subscription.epochs
         if epochs is not None and epoch >= epochs:
@@ -335,7 +337,11 @@ class Stream:
             self._complete_last_call()
             self._finish_epoch_if_handed_out()
             if epoch > self.epoch:
+                begun = None if self._was_asked else self._present_pass
                 self._rewind_to_epoch(epoch)
+                if begun is not None:
+                    begun.epoch = epoch
+                    self._present_pass = begun
 
     def rewind(self) -> None:
         """Moves to index 0 of the subscription's first epoch. An epoch left early gets a receipt that says so."""

@@ -1,8 +1,9 @@
 """Exports the memory of a batch to any framework that supports DLPack, without a copy.
 
 NumPy exports a read-only array only in a form that TensorFlow 2.21 and older releases of others refuse. So a batch's
-memory is exported as writable, though it is mapped read-only: a framework that writes to it ends with SIGSEGV and
-changes no batch. The tensor holds the lease as any view does. NumPy's own C code ends the lease, in the thread in which
+memory is exported as writable, though it may be mapped read-only: then a framework that writes to it ends with SIGSEGV
+and changes no batch. For a framework whose users write in place, `writable` asks for memory that they may write to. The
+tensor holds the lease as any view does. NumPy's own C code ends the lease, in the thread in which
 the tensor dies; at interpreter exit it does nothing.
 """
 
@@ -13,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.ipc.mapping import PRIVATE_WANTED, is_write_protected
 from streamd.limits import TENSOR_ALIGN_BYTES
 
 Array = npt.NDArray[Any]
@@ -32,16 +34,24 @@ class _WritableMemory:
         self._lease = lease
 
 
-def export(array: Array) -> Array | None:
+def export(array: Array, *, writable: bool = False) -> Array | None:
     """Returns a writable-looking array over the memory of a read-only array, for DLPack; None if a copy is needed.
+
+    writable: the tensor may be written to, which nobody else sees. The batches that have arrived before the first such
+        export need a copy; from then on this process maps slots privately.
 
     A copy is needed for strides, another byte order, an address that is not a multiple of 64, and types other than
     numbers: TensorFlow refuses strides, and aborts the process at an unaligned address. A writable array, as labels
     are, needs a copy too, since later writes by its owner must not show in the tensor. Use it as
-    `from_dlpack(export(batch.images))`, and never write to the tensor.
+    `from_dlpack(export(batch.images))`, and write to the tensor only with `writable`.
     """
     if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_dlpack_dtype(array.dtype)):
         return None
+    if writable:
+        if not PRIVATE_WANTED.is_set():
+            PRIVATE_WANTED.set()
+        if is_write_protected(array):
+            return None
     shared = _WritableMemory(array)
     address: int = shared.__array_interface__["data"][0]
     return None if address % TENSOR_ALIGN_BYTES else np.asarray(shared)

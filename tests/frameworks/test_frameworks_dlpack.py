@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from support.leased_arrays import Lender, address
+from support.leased_arrays import IMAGES, Lender, address
 
+from streamd.frameworks import dlpack
 from streamd.frameworks.dlpack import copy_to_aligned_memory, export
+from streamd.ipc.mapping import build_leased_array, map_private, map_readable
 
 Images = np.ndarray[Any, Any]
 
@@ -84,6 +87,26 @@ def test_each_export_of_one_memory_holds_the_lease() -> None:
     assert lender.held == 1
     del two
     assert lender.held == 0
+
+
+def test_memory_for_writers_is_a_copy_until_their_client_maps_it_privately(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = threading.Event()
+    monkeypatch.setattr(dlpack, "PRIVATE_WANTED", wanted)
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, IMAGES.size_bytes)
+    arrays = [
+        build_leased_array(map_slot(descriptor, IMAGES.size_bytes), IMAGES, lambda: None)
+        for map_slot in (map_readable, map_private)
+    ]
+    os.close(descriptor)
+    assert export(arrays[0]) is not None
+    assert not wanted.is_set()
+    assert export(arrays[0], writable=True) is None
+    assert wanted.is_set()
+    exported = export(arrays[1], writable=True)
+    assert exported is not None
+    exported[:] = 7
+    assert ((arrays[1] == 7).all(), (arrays[0] == 0).all()) == (True, True)
 
 
 def test_the_exported_array_stays_read_only() -> None:

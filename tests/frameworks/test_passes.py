@@ -436,6 +436,22 @@ def test_set_epoch_moves_forward_only(client: Client, capfd: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("_torch")
+def test_set_epoch_holds_for_a_pass_that_was_begun_and_not_asked(client: Client) -> None:
+    """Lightning makes the iterator first, and says the epoch then, to the loader's sampler."""
+    with client.subscribe("train") as stream:
+        data = loader(stream)
+        passes = [list(islice(data, 2))]
+        for epoch in (1, 3):
+            begun = iter(data)
+            data.sampler.set_epoch(epoch)
+            passes.append(list(islice(begun, STEPS)))
+        assert not hasattr(loader(stream, evaluate=True), "sampler")
+    assert [[read_step(step) for step in each] for each in passes] == look_up(
+        client, "train", [places(0, 0, 2), places(1), places(3)]
+    )
+
+
+@pytest.mark.usefixtures("_torch")
 def test_a_loader_that_evaluates_ignores_set_epoch(client: Client) -> None:
     with client.subscribe("validation") as stream:
         data = loader(stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -18,7 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.core.slot_layout import SlotTensor
-from streamd.ipc.mapping import build_leased_array, map_readable
+from streamd.ipc.mapping import (
+    build_leased_array,
+    drop_private_pages,
+    is_write_protected,
+    map_private,
+    map_readable,
+    map_writable,
+)
 
 TENSOR = SlotTensor("images", "uint8", (4, 6, 8, 3), 4096)
 NBYTES = 2 * 4096
@@ -124,6 +132,71 @@ def test_two_arrays_of_one_memory_have_separate_leases() -> None:
     assert returned == ["one"]
     del two
     assert returned == ["one", "two"]
+
+
+class PrivatePages:
+    """A slot of three pages as its worker, one trainer that writes to its batches, and another trainer see it."""
+
+    def __init__(self) -> None:
+        descriptor = os.memfd_create("test")
+        os.ftruncate(descriptor, 3 * 4096)
+        self.worker, self.other = map_writable(descriptor, 3 * 4096), map_readable(descriptor, 3 * 4096)
+        self.mapped = map_private(descriptor, 3 * 4096)
+        os.close(descriptor)
+        # As a tensor does, which knows nothing of an array's flags.
+        address = np.frombuffer(self.mapped, np.uint8).ctypes.data
+        self.tensor = (ctypes.c_ubyte * (3 * 4096)).from_address(address)
+
+    def fill(self, number: int) -> None:
+        self.worker[:] = bytes([number]) * (3 * 4096)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3 * 4096 - 1), st.integers(128, 255)), max_size=4), max_size=6))
+def test_what_a_trainer_writes_is_its_own_and_gone_in_the_next_batch(batches: list[list[tuple[int, int]]]) -> None:
+    slot = PrivatePages()
+    for number, writes in enumerate(batches):
+        slot.fill(number)
+        assert drop_private_pages(slot.mapped)
+        seen = bytearray([number]) * (3 * 4096)
+        assert bytes(slot.mapped) == seen
+        for place, value in writes:
+            slot.tensor[place] = seen[place] = value
+        assert bytes(slot.mapped) == seen
+        assert set(bytes(slot.other)) == {number}
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_what_was_written_is_gone_where_the_kernel_does_not_say_what_was(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = PrivatePages()
+    slot.tensor[5] = 9
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, call, refuse)
+    assert drop_private_pages(slot.mapped)
+    assert slot.mapped[5] == 0
+
+
+def test_pages_that_cannot_be_dropped_need_another_mapping() -> None:
+    slot = PrivatePages()
+    assert not drop_private_pages(slot.other)
+    slot.tensor[5] = 9
+    libc = ctypes.CDLL(None)
+    assert libc.mlock(ctypes.byref(slot.tensor), ctypes.c_size_t(4096)) == 0
+    assert not drop_private_pages(slot.mapped)
+
+
+def test_memory_that_may_not_be_written_is_told_from_memory_that_may() -> None:
+    slot = PrivatePages()
+    for mapped, is_protected in ((slot.other, True), (slot.mapped, False), (memoryview(bytes(NBYTES)), False)):
+        array = build_leased_array(mapped, TENSOR, lambda: None)
+        for view in (array, array[1:], array.view(np.int8), np.asarray(array.data)):
+            assert is_write_protected(view) == is_protected
+    assert not is_write_protected(np.zeros(3))
 
 
 def test_a_leased_array_cannot_be_written() -> None:

@@ -99,13 +99,18 @@ def build_environment(endpoint: str) -> Mapping[str, str]:
 
 
 def kill_after(batches: int, delay_s: float) -> None:
-    """Lets this process be killed after its stream has handed out `batches`."""
+    """Lets this process be killed after its streams have handed out `batches`; under torchrun, all of them."""
     left = iter(range(batches - 1))
-    begin = Stream.epochs
+    begin, parent = Stream.epochs, os.getppid()
+
+    def kill() -> None:
+        if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def count(batch: Batch) -> Batch:
         if next(left, None) is None:
-            threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            threading.Timer(delay_s, kill).start()
         return batch
 
     def begin_counted(self: Stream, *, anew: bool = False) -> Iterator[Iterator[Batch]]:

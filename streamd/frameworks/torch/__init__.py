@@ -12,6 +12,7 @@ torch is imported by the first call, not with this module.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from streamd.core.spec import StreamSpec
@@ -21,7 +22,7 @@ from streamd.frameworks.feed_names import ArrayNames
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream, begins_anew, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling
-from streamd.frameworks.torch.data_loader import Loader, build_device_mover
+from streamd.frameworks.torch.data_loader import Loader, build_device_mover, keep_on_cpu
 
 
 def loader(
@@ -43,8 +44,8 @@ def loader(
 
     device: where tensors go, the CPU by default. To CUDA they are copied through pinned memory, on a separate CUDA
         stream and in parallel with earlier steps; the batch's lease ends at once. On the CPU images use the batch's
-        memory and hold its lease: keep `images.clone()` of images that outlive the step, and never write to them in
-        place (see `tensor`).
+        memory and hold its lease: keep `images.clone()` of images that outlive the step. They may be written to in
+        place, which no other trainer sees (see `tensor`).
     channels_first: images are (B, C, H, W), channels_last in memory, as fast convolutions need them; else (B, H, W, C).
         Axes before the height stay where they are. Images of mode index have no channels and are (B, H, W). The dtype
         is the stream's, uint8 by default; `normalization(stream.spec)` converts to floats, on the device.
@@ -85,7 +86,10 @@ def loader(
                 f'keys={keys} must name each item of a step once: write  keys=("pixel_values", "labels")'
                 + (', and "weights" as the third' if weights else "")
             )
-    return Loader(stream, feed, tensor, build_device_mover(torch, device), channels_first, weights, anew, keys)
+    move = build_device_mover(torch, device)
+    # What is moved to another device is copied, so nobody writes to the batch's memory.
+    build_tensor = partial(_build_tensor, writable=move is keep_on_cpu)
+    return Loader(stream, feed, build_tensor, move, channels_first, weights, anew, keys)
 
 
 def _check_samples_unweighted(spec: StreamSpec) -> None:
@@ -115,10 +119,14 @@ def normalization(spec: StreamSpec, image: str | None = None) -> Any:
 def tensor(array: Array) -> Any:
     """Returns a tensor of `array` on the CPU: over the memory of `batch.images`, or a copy if `export` requires one.
 
-    A tensor over that memory holds the batch's lease while it, or any view of it, lives. torch has no read-only
-    tensors, but this memory is read-only: writing to it (`mul_`, `out=`, `x[0] = 0`) ends the process with SIGSEGV. To
-    write, use `torch.from_numpy(batch.copy().images)`, or `.clone()` the tensor. Raises MissingExtraError.
+    A tensor over that memory holds the batch's lease while it, or any view of it, lives. It may be written to (`mul_`,
+    `out=`, `x[0] = 0`): no other trainer and no later batch sees that, while `array` does. The batches that have
+    arrived before a process's first tensor are copied. Raises MissingExtraError.
     """
+    return _build_tensor(array, writable=True)
+
+
+def _build_tensor(array: Array, *, writable: bool) -> Any:
     torch = import_library("torch", "torch", "a batch as a torch tensor")
-    shared = export(array)
+    shared = export(array, writable=writable)
     return torch.from_numpy(array.copy()) if shared is None else torch.from_dlpack(shared)

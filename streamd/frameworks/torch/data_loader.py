@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.client.arguments import parse_whole_number
+from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoDatasetError, NoSkippingError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
@@ -48,7 +49,9 @@ class Loader:
     remainder: int = field(default=0, init=False, repr=False)
     _is_restored: bool = field(default=False, init=False, repr=False)  # and no pass has begun since
     _wanted_epoch: int | None = field(default=None, init=False, repr=False)  # as `set_epoch` said
+    _begun_token: str | None = field(default=None, init=False, repr=False)  # where the last pass began
     _was_told_lower: bool = field(default=False, init=False, repr=False)
+    _was_told_ranks: bool = field(default=False, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -57,12 +60,14 @@ class Loader:
         """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
         self._follow_set_epoch()
         self._is_restored = False
+        self._tell_of_equal_ranks()
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
                 f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with "
                 "as many epochs as there are loops over the loader"
             )
+        self._begun_token = self.stream.token
         return steps
 
     def epochs(self) -> Iterator[Iterator[Any]]:
@@ -119,10 +124,19 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Does nothing while the stream is at `epoch`, as it is by itself in a loop over epochs.
 
-        A later epoch begins with the next pass. An earlier one is not gone back to, and a line on stderr says so once.
-        A loader that evaluates ignores it.
+        A later epoch begins with the next pass, or with one that was begun and not asked for a batch yet. An earlier
+        one is not gone back to, and a line on stderr says so once. A loader that evaluates ignores it.
         """
         self._wanted_epoch = parse_whole_number("epoch", epoch, 0)
+        if self._begun_token is not None and self._begun_token == self.stream.token:
+            self._follow_set_epoch()
+
+    @property
+    def sampler(self) -> Loader:
+        """Lightning and others call `loader.sampler.set_epoch`. A loader that evaluates has no sampler."""
+        if self.anew:
+            raise AttributeError("sampler")
+        return self
 
     def _follow_set_epoch(self) -> None:
         wanted, self._wanted_epoch = self._wanted_epoch, None
@@ -135,6 +149,18 @@ class Loader:
                 f"set_epoch({wanted}) changes nothing: stream {self.stream.spec.name!r} is at epoch "
                 f"{self.stream.epoch} and goes on there; stream.seek(TOKEN) goes back"
             )
+
+    def _tell_of_equal_ranks(self) -> None:
+        """Prints a line, once, if every process of torch.distributed trains on the whole stream."""
+        if self.anew or self.stream.world > 1 or self._was_told_ranks or "torch.distributed" not in sys.modules:
+            return
+        for found in find_library_ranks({"torch.distributed": sys.modules["torch.distributed"]}):
+            if found.world > 1:
+                self._was_told_ranks = True
+                print_stderr_line(
+                    f"every process of {found.variables} trains on the whole of stream {self.stream.spec.name!r}: "
+                    'subscribe after init_process_group with rank="auto", so that each gets its part'
+                )
 
     def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | dict[str, Any] | None:
         """Returns (images, labels), or with weights as a third item, or these by `keys`; None if no row remains."""
@@ -209,8 +235,12 @@ class Loader:
         raise NoDatasetError
 
     def __reduce__(self) -> NoReturn:
-        """Raises NoDatasetError: a DataLoader would pickle this object for its workers."""
-        raise NoDatasetError
+        """Raises NoDatasetError: a DataLoader would pickle this object for its workers, and spawn for its processes."""
+        raise NoDatasetError(
+            f"a loader over stream {self.stream.spec.name!r} cannot be sent to another process. Use it in place of the "
+            'DataLoader, not inside it; a spawned process connects and subscribes by itself, with rank="auto" for its '
+            "part: in Lightning write that in train_dataloader()"
+        )
 
 
 class _DoneStep:
@@ -263,11 +293,15 @@ class SideStreamCopier:
         return there
 
 
+def keep_on_cpu(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def build_device_mover(torch: Any, device: Any) -> Move:
     """Returns a function that moves tensors to `device`; None is the CPU. Raises ConfigError for a missing device."""
     place = _find_device(torch, "cpu" if device is None else device)
     if place.type == "cpu":
-        return lambda tensor: tensor
+        return keep_on_cpu
     if place.type == "cuda":
         return SideStreamCopier(torch, place, torch.cuda.Stream(place))
     return lambda tensor: tensor.to(place)

@@ -326,3 +326,25 @@ def test_steps_are_skipped_only_in_a_loader_that_was_restored(monkeypatch: pytes
         with pytest.raises(ConfigError, match="fewer steps were skipped"):
             use()
     assert not hasattr(data, "dataset")
+
+
+@pytest.mark.parametrize(
+    ("world", "evaluate", "processes", "lines"), [(1, None, 2, 1), (2, None, 2, 0), (1, True, 2, 0), (1, None, 1, 0)]
+)
+def test_ranks_that_all_train_on_the_whole_stream_are_told_so_once(
+    world: int,
+    evaluate: bool | None,
+    processes: int,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    library = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 0, get_world_size=lambda: processes
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", library)
+    data = loader(FakeStream(make_spec(KIND), world=world), evaluate=evaluate)
+    for _ in range(2):
+        assert len(list(data)) == 3
+    told = capsys.readouterr().err
+    assert told.count("every process of torch.distributed (rank 0 of 2) trains on the whole of stream") == lines
