@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamd.client.arguments import parse_whole_number
 from streamd.client.waiting import print_stderr_line
-from streamd.errors import ConfigError, NoDatasetError
+from streamd.errors import ConfigError, NoCopyError, NoDatasetError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
 
 Tensor = Any  # torch is not installed where types are checked
@@ -54,9 +54,9 @@ class Loader:
 
     def epochs(self) -> Iterator[Iterator[Any]]:
         """Returns an iterator that yields one iterator for each epoch, up to the subscription's last."""
-        # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
-        # batch, and its lease, until the next step is requested.
-        return (filter(None, map(self._build_step, batches)) for batches in self.stream.epochs(anew=self.anew))
+        # `filter` keeps no reference to a step that it has returned. A generator's frame would keep the batch, and its
+        # lease, until the next step is requested.
+        return (filter(None, steps) for steps in self.stream.epochs(anew=self.anew, convert=self._build_step))
 
     def state_dict(self) -> dict[str, str]:
         """Returns the position after the last batch handed out, at any time between two batches.
@@ -144,8 +144,13 @@ class Loader:
         raise NoDatasetError
 
     def __reduce__(self) -> NoReturn:
-        """Raises NoDatasetError: a DataLoader would pickle this object for its workers."""
-        raise NoDatasetError
+        """Refuses pickle and copies, as for a spawned process, a trial, or the workers of a DataLoader."""
+        name = self.stream.spec.name
+        raise NoCopyError(
+            f"the loader of stream {name!r}",
+            f"write  loader(streamd.connect().subscribe({name!r}))  in the other process or trial; in a DataLoader's "
+            "place it needs no workers",
+        )
 
 
 def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:

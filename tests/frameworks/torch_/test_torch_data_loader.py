@@ -11,7 +11,7 @@ from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from support.torch_fake import DIARY, make
 
 from streamd.core.spec import ImageSpec, LabelSpec
-from streamd.errors import ConfigError, NoDatasetError
+from streamd.errors import ConfigError, NoCopyError, NoDatasetError
 from streamd.frameworks.torch import loader
 
 CAPTION = LabelSpec("caption", "string", text_bytes=4)
@@ -276,5 +276,5 @@ def test_indexing_and_pickling_a_loader_are_refused_with_the_reason() -> None:
     data = loader(FakeStream(make_spec(KIND)))
     with pytest.raises(NoDatasetError, match=r"loader\(stream\) in place of the DataLoader, not inside it"):
         data[0]
-    with pytest.raises(NoDatasetError):
+    with pytest.raises(NoCopyError, match=r"write  loader\(streamd\.connect\(\)\.subscribe\('train'\)\)  in the other"):
         pickle.dumps(data)
