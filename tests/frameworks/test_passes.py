@@ -1,8 +1,8 @@
 """The contract of passes, the same for every adapter: which samples each way of writing a loop sees, on a real daemon.
 
 An adapter is a way to begin a pass over a stream; a row is a way to write a loop. What must be seen is asked of the
-daemon batch by batch, by another way than any pass takes. Here torch and JAX have stand-ins; test_passes_of_libraries
-runs the same rows with the libraries themselves.
+daemon batch by batch, by another way than any pass takes. torch and JAX have stand-ins here; the last test runs
+the same rows with the libraries themselves.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from loader_process import python_of
 from support import torch_fake
 from support.daemon_process import DaemonProcess
 from support.forked_child import in_a_forked_child
 from support.keyboard_interrupts import Interrupter
+from support.library_tests import run_tests_in
 
 import streamd
 from streamd.client import Batch, Client, Stream
@@ -104,11 +106,15 @@ def wrap_in_fit_data(stream: Stream, evaluate: bool | None) -> Iterable[Any]:
 
 
 def wrap_in_tf_data(stream: Stream, evaluate: bool | None) -> Iterable[Any]:
+    """As docs/models.md writes it: without its option, tf.data reads ahead of the loop."""
     tf, epochs = import_library("tensorflow", "train", "a test"), Epochs(stream, evaluate)
     signature = tf.TensorSpec((None,), tf.int64)
-    dataset: Iterable[Any] = tf.data.Dataset.from_generator(
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    numbers = tf.data.Dataset.from_generator(
         lambda: (batch.labels["number"] for batch in epochs), output_signature=signature
     )
+    dataset: Iterable[Any] = numbers.with_options(options)
     return dataset
 
 
@@ -164,19 +170,21 @@ MARKS: Final = {
 OF_TENSORFLOW: Final = {"fit_data", "tf_data"}
 
 
+STAND_INS: Final = {"loader": ("torch", torch_fake.make()), "jax": ("jax", SimpleNamespace(device_put=np.asarray))}
+
+
 @contextmanager
-def libraries() -> Iterator[None]:
-    """torch and JAX, or what stands in for them: the loader itself does not depend on which it is."""
-    stand_ins = {"torch": torch_fake.make(), "jax": SimpleNamespace(device_put=np.asarray)}
+def library_of(name: str) -> Iterator[None]:
+    """What stands in for the library of an adapter; the adapter itself does not depend on which it is."""
     with pytest.MonkeyPatch.context() as patched:
-        for name, module in () if ENDPOINT else stand_ins.items():
-            patched.setitem(sys.modules, name, module)
+        if name in STAND_INS and not ENDPOINT:
+            patched.setitem(sys.modules, *STAND_INS[name])
         yield
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, ())) for name in ADAPTERS])
 def adapt(request: pytest.FixtureRequest) -> Iterator[Adapter]:
-    with libraries():
+    with library_of(request.param):
         yield ADAPTERS[request.param]
 
 
@@ -442,6 +450,7 @@ def test_a_training_goes_on_exactly_with_another_number_of_ranks(client: Client,
 
 
 @pytest.mark.long
+@pytest.mark.timeout(240)  # it imports the adapter's library
 def test_a_rank_in_a_spawned_process_takes_its_own_share(client: Client, adapt: Adapter) -> None:
     code = f"import test_passes; test_passes.train_as_rank_1({adapt.name!r}, {client.endpoint!r})"
     with client.subscribe("train", rank=0, world=2, uneven="drop") as stream:
@@ -456,7 +465,7 @@ def test_a_rank_in_a_spawned_process_takes_its_own_share(client: Client, adapt: 
 
 
 def train_as_rank_1(name: str, endpoint: str) -> None:
-    with libraries(), streamd.connect(endpoint) as client:
+    with library_of(name), streamd.connect(endpoint) as client:
         with client.subscribe("train", rank=1, world=2, uneven="drop") as stream:
             seen = Seen(ADAPTERS[name](stream, None))
             seen.by_next(2, 2)
@@ -596,7 +605,7 @@ def test_a_copy_of_what_a_loop_is_over_is_refused_with_what_to_write(
 
 @pytest.fixture
 def _torch() -> Iterator[None]:
-    with libraries():
+    with library_of("loader"):
         yield
 
 
@@ -683,5 +692,14 @@ def test_a_copy_of_a_callback_of_fit_data_is_refused_with_what_to_write(client: 
         data = fit_data(stream)
         for each in (NanGuard(data, client), ResumeCallback(data, tmp_path)):
             for copy_it in (pickle.dumps, copy.deepcopy):
-                with pytest.raises(NoCopyError, match=r"for each trial"):
+                with pytest.raises(NoCopyError, match=r"in the other process or trial|for each trial"):
                     copy_it(each)
+
+
+@pytest.mark.trainers
+@pytest.mark.timeout(600)  # it may have to install the libraries
+@pytest.mark.parametrize("adapter", ["loader", "jax"])
+def test_all_of_this_holds_of_the_library_itself(daemon: DaemonProcess, adapter: str) -> None:
+    rows = ["-m", "not train and not trainers", "-k", adapter]
+    environment = {"STREAMD_PASSES_ENDPOINT": daemon.endpoint, "JAX_PLATFORMS": "cpu"}
+    run_tests_in(python_of("trainers"), [Path(__file__)], *rows, **environment)
