@@ -56,21 +56,6 @@ def test_an_argument_that_is_not_a_stream_is_refused_with_what_to_write() -> Non
         loader(FakeStream(make_spec(KIND)), targets=number)
 
 
-def test_a_loop_after_the_last_epoch_raises() -> None:
-    data = loader(FakeStream(make_spec(KIND), total_epochs=1))
-    assert len(list(data)) == 3
-    with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
-        iter(data)
-
-
-def test_the_next_loop_continues_an_epoch_that_was_left_early() -> None:
-    stream = FakeStream(make_spec(KIND))
-    data = loader(stream)
-    next(iter(data))
-    assert stream.taken == [(0, 0)]
-    assert [samples(images) for images, _ in data] == [stream.ids(0, index).tolist() for index in (1, 2)]
-
-
 def test_epochs_come_one_at_a_time_to_the_last() -> None:
     stream = FakeStream(make_spec(KIND), total_epochs=2, index=2)
     assert [len(list(steps)) for steps in loader(stream).epochs()] == [1, 3]
