@@ -72,10 +72,10 @@ def hunted(place: Path, effort: Effort) -> list[Find]:
     return [Find(**find) for find in json.loads(done.stdout.splitlines()[-1])]
 
 
-def list_failed_tests(place: Path, fault: Fault) -> list[str]:
-    """What pytest says of the tests of passes that the fault selects, with the package at `place`; [] if all pass."""
+def list_failed_tests(place: Path, tests: str) -> list[str]:
+    """What pytest says of these tests of passes and ranks, with the package at `place`; [] if all pass."""
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-    selected = ["-m", "not long and not train and not trainers", "-k", fault.tests]
+    selected = ["-m", "not long and not train and not trainers", "-k", tests]
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout=30", f"--rootdir={ROOT}"]
     command = [sys.executable, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), *selected, *PASS_TESTS]
     done = subprocess.run(
