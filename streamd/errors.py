@@ -63,7 +63,7 @@ class DataAwayError(ConfigError):
 
 
 class NoDatasetError(ConfigError):
-    """A stream is used as a dataset: it was indexed by sample, or sent to another process.
+    """A stream is used as a dataset: it was indexed by sample.
 
     DataLoader recreates this error in its own process from the text of the error that its worker raised, so `message`
     alone must be enough to create it.

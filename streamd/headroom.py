@@ -51,11 +51,12 @@ class Replay:
         """Iterates over all batches of all epochs."""
         return itertools.chain.from_iterable(self.epochs())
 
-    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]:
+    def epochs(self, *, anew: bool = False, convert: Callable[[Batch], Any] | None = None) -> Iterator[Iterator[Any]]:
         """Returns an iterator that yields one iterator for each epoch; held batches are the same ones `anew` or not."""
         del anew
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
-        return map(self._replay_epoch, numbers)
+        passes = map(self._replay_epoch, numbers)
+        return passes if convert is None else (map(convert, batches) for batches in passes)
 
     @property
     def epoch(self) -> int:

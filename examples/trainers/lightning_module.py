@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 import streamd
 from streamd.client import Stream
 from streamd.frameworks.torch import loader, normalization
-from streamd.frameworks.torch.lightning import StreamCallback
+from streamd.frameworks.torch.lightning import ReceiptCallback
 
 EPOCHS = 3
 
@@ -49,7 +49,7 @@ def main(run: Path) -> None:
         saving = ModelCheckpoint(run, "last", every_n_train_steps=10, enable_version_counter=False)
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         trainer = lightning.Trainer(
-            max_epochs=EPOCHS, accelerator="cpu", callbacks=[saving, StreamCallback(run)], **quiet
+            max_epochs=EPOCHS, accelerator="cpu", callbacks=[saving, ReceiptCallback(run)], **quiet
         )
         trainer.fit(model, loader(stream), loader(held_back), ckpt_path="last")
         torch.save(model.state_dict(), run / "weights.pt")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
 from streamd.client.curve_keys import CurveKeys
@@ -50,14 +50,18 @@ from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT
 class _Pass:
     """What one iterator reads: the batches of `epoch`, or of all epochs if it is None.
 
-    `is_anew`: the pass began at index 0 whatever was read before, so it ends when another one does the same.
+    `is_anew`: the pass began at index 0 whatever was read before. It takes the stream away from every pass before it,
+    so `number`, how many such passes had begun, says whether one of them came since. `convert` makes what the loop
+    gets of each batch; None: the batch itself.
     """
 
     epoch: int | None
+    number: int
     is_anew: bool = False
+    convert: Callable[[Batch], Any] | None = None
 
 
-_ALL_EPOCHS: Final = _Pass(None)
+Step = TypeVar("Step")
 
 
 class _NotYetError(StreamdError):
@@ -121,7 +125,9 @@ class Stream:
         # Held while a thread takes a batch or changes the position. Reentrant, since a signal's handler may `close`. A
         # forked child never takes it: the thread that held it may not exist there.
         self._lock = threading.RLock()
-        self._present_pass: _Pass | None = None  # the pass that `epochs()` began last
+        # The pass that `epochs()` began last; None once the caller has moved the stream by other means.
+        self._present_pass: _Pass | None = None
+        self._passes_anew = 0  # those that have begun
         self._was_asked = True  # the last iterator of `epochs()` was asked for a batch
         self._lookup_slot_layout = lru_cache(1)(partial(compute_layout, self._served_spec))  # by the number of rows
         self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
@@ -256,7 +262,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterates over all batches up to the last epoch's end; empty if that was reached."""
-        return self._iterate_pass(_ALL_EPOCHS)
+        return self._iterate_pass(_Pass(None, self._passes_anew))
 
     def names(self, sample_ids: Iterable[int]) -> list[str]:
         """Returns the file names of samples of this stream: see `Client.names`."""
@@ -264,7 +270,11 @@ class Stream:
             raise self._build_closed_error()
         return self.lookup_names(sample_ids)
 
-    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]:
+    @overload
+    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]: ...
+    @overload
+    def epochs(self, *, anew: bool = False, convert: Callable[[Batch], Step]) -> Iterator[Iterator[Step]]: ...
+    def epochs(self, *, anew: bool = False, convert: Callable[[Batch], Any] | None = None) -> Iterator[Iterator[Any]]:
         """Yields one iterator for each epoch, beginning with the rest of the present one.
 
         If an epoch is left early, the next iterator continues it: a loop that takes one batch from each iterator still
@@ -273,10 +283,13 @@ class Stream:
 
         anew: each iterator begins at index 0 of the same epoch instead, as an evaluation does, however much was read
             before. The first one after `resume=` or `seek` goes on there. `epochs` of the subscription then counts
-            whole passes, and a pass that was left early gets a receipt `complete: false, ok: true`. An iterator raises
-            StreamdError once a later one has begun.
+            whole passes, and a pass that was left early gets a receipt `complete: false, ok: true`. Iterators from
+            before raise StreamdError, and so does `epochs()` without `anew` until `seek` has moved the stream: passes
+            that evaluate while others train need a subscription of their own.
+        convert: yields what it makes of each batch. A batch counts as taken once that is made: if an error or Ctrl-C
+            comes before, the next call takes the same batch again.
         """
-        while (begun := self._begin_pass(anew=anew)) is not None:
+        while (begun := self._begin_pass(anew=anew, convert=convert)) is not None:
             self._was_asked = False
             yield self._iterate_pass(begun)
             if not self._was_asked:
@@ -320,6 +333,7 @@ class Stream:
             else:
                 self._move_to_token(token)
             self._note_place()
+            self._present_pass = None
 
     def advance_to_epoch(self, epoch: int) -> None:
         """Moves to index 0 of a later epoch; does nothing at that epoch or behind it.
@@ -348,13 +362,16 @@ class Stream:
         self._check_not_closed_or_forked()
         with self._lock:
             self._rewind_to_epoch(self._first_epoch)
+            self._present_pass = None
 
     def return_to(self, token: str) -> None:
-        """Moves like `seek`. An epoch left early gets a receipt that says so."""
+        """Moves like `seek`, from where other passes have read. An epoch left early gets a receipt that says so."""
         self._check_not_closed_or_forked()
         with self._lock:
-            self._add_partial_receipt()
-            self._move_to_token(token)
+            # Within an epoch the account of these passes must not go on as that of the token, which may be theirs too.
+            if 0 < self.steps_left < len(self) or token != self.token:
+                self._add_partial_receipt()
+                self._move_to_token(token)
             self._present_pass = None
 
     def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[Batch]:
@@ -382,7 +399,6 @@ class Stream:
         if self._is_interrupted or self._last_token is not self._start_token or is_elsewhere:
             self._add_partial_receipt()
             self._restart_session_at(start)
-            self._present_pass = None
 
     def _add_partial_receipt(self) -> None:
         self._finish_epoch_quietly()
@@ -453,7 +469,7 @@ class Stream:
 
     # --- an epoch
 
-    def _begin_pass(self, *, anew: bool) -> _Pass | None:
+    def _begin_pass(self, *, anew: bool, convert: Callable[[Batch], Any] | None) -> _Pass | None:
         """Begins a pass, after the end of an epoch whose last batch was handed out; None if no epoch is left."""
         self._check_not_closed_or_forked()
         with self._lock:
@@ -465,18 +481,25 @@ class Stream:
                     return None
                 if self._last_token is not self._placed_token:
                     self._rewind_to_epoch(self._pass_epoch)
+            elif self._present_pass is not None and self._present_pass.is_anew:
+                raise StreamdError(
+                    f"a pass that begins anew has moved stream {self.spec.name!r}, and one that trains would go on "
+                    f"behind it: evaluate by a subscription of its own, as in  client.subscribe({self.spec.name!r}), "
+                    "or go back first, by  stream.seek(TOKEN)"
+                )
             if not self._has_epochs_left():
                 return None
-            self._present_pass = _Pass(self._tally.cursor.epoch, anew)
+            self._passes_anew += anew
+            self._present_pass = _Pass(self._tally.cursor.epoch, self._passes_anew, anew, convert)
             return self._present_pass
 
-    def _iterate_pass(self, one: _Pass) -> Iterator[Batch]:
+    def _iterate_pass(self, one: _Pass) -> Iterator[Any]:
         # Written in C and without a state of its own: threads may share it, no interrupt falls between a batch and the
         # loop, and it keeps no batch, and with it no lease, as the frame of a generator would.
         return map(self._advance_to_next_batch, repeat(one))
 
-    def _advance_to_next_batch(self, one: _Pass) -> Batch:
-        """Returns the next batch of a pass. Raises StopIteration at its end."""
+    def _advance_to_next_batch(self, one: _Pass) -> Any:
+        """Returns the next batch of a pass, or what the pass makes of it. Raises StopIteration at its end."""
         self._check_not_closed_or_forked()
         batch: Batch | None = None
         try:
@@ -493,16 +516,17 @@ class Stream:
                         break
                     self._finish_epoch()
             if batch is not None:
-                return batch
+                return batch if one.convert is None else one.convert(batch)
         except BaseException:
-            # An interrupt after the batch was counted, so that the loop does not get it: the next call takes it again.
+            # An interrupt or error after the batch was counted, so that the loop does not get it: the next call takes
+            # it again.
             if batch is not None and self._last_token in (before, batch.make_token):
                 self._last_token, self._is_interrupted = before, True
             raise
         raise StopIteration
 
     def _check_pass_is_present(self, one: _Pass) -> None:
-        if one.is_anew and one is not self._present_pass:
+        if one.number != self._passes_anew or (one.is_anew and one is not self._present_pass):
             raise StreamdError(
                 f"this pass over stream {self.spec.name!r} is over: another one has begun at index 0, and they share "
                 f"one position; give each its own, as in  client.subscribe({self.spec.name!r})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from streamd.frameworks.class_weights import (
 from streamd.frameworks.feed_names import ArrayNames, choose_inputs, choose_targets
 
 Array = npt.NDArray[Any]
+Step = TypeVar("Step")
 
 
 class FeedBatch(Protocol):
@@ -70,7 +71,10 @@ class FeedStream(Protocol):
     def epochs_left(self) -> int | None: ...
     def names(self, sample_ids: Iterable[int], /) -> list[str]: ...
     def __len__(self) -> int: ...
+    @overload
     def epochs(self, *, anew: bool = False) -> Iterator[Iterator[FeedBatch]]: ...
+    @overload
+    def epochs(self, *, anew: bool = False, convert: Callable[[Any], Step]) -> Iterator[Iterator[Step]]: ...
     def end_epoch(self, limit_s: float | None = None, /) -> bool: ...
     def look_ahead(self, batches: int, /, *, anew: bool = False, token: str | None = None) -> Sequence[FeedBatch]: ...
     def seek(self, token: str, /, *, after: Literal["step", "epoch"] = "step") -> None: ...

@@ -77,17 +77,6 @@ def test_breaking_out_keeps_the_place_for_the_next_loop(client: Client) -> None:
         assert [(each.missed, each.repeated, each.ok) for each in stream.receipts] == [(0, 0, True)]
 
 
-def test_the_next_iterator_continues_an_epoch_that_was_left_early(client: Client) -> None:
-    with client.subscribe("train", epochs=2) as stream:
-        parts = [keys(islice(epoch, 5)) for epoch in stream.epochs()]
-    assert parts == [
-        [(0, index) for index in range(5)],
-        [(0, index) for index in range(5, STEPS)],
-        [(1, index) for index in range(5)],
-        [(1, index) for index in range(5, STEPS)],
-    ]
-
-
 def test_the_receipt_is_correct_after_seeks_backward_and_forward(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         batches = [(batch.index, batch.sample_ids.tolist(), batch.token) for batch in islice(stream, 6)]

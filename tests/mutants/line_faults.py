@@ -8,12 +8,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`old`, a line of `file` as it stands but for its indentation, becomes `new`."""
+    """`old`, a line of `file` as it stands but for its indentation, becomes `new`.
+
+    `tests` selects the tests that must find it, if it is none of the core's.
+    """
 
     name: str
     file: str
     old: str
     new: str
+    tests: str = ""
 
 
 FAULTS: Final = (
@@ -250,5 +254,79 @@ FAULTS: Final = (
         "scheduler/memory_shares.py",
         "return left - (left // USER_KEPT_SHARE | self._keep_for_users_to_come(user, holdings))",
         "return left",
+    ),
+)
+
+# Found by the contract of passes and by the tests of ranks, which read real streams.
+PASS_FAULTS: Final = (
+    Fault(
+        "an epoch is over only when a batch more is asked for",
+        "client/stream.py",
+        "return bool(self._tally.cursor.history) and not self.steps_left and not self._is_past_last_epoch()",
+        "return False",
+        "epoch_after_the_other and exactly",
+    ),
+    Fault(
+        "an evaluation goes on where the one before broke off",
+        "client/stream.py",
+        "if self._last_token is not self._placed_token:",
+        "if False:",
+        "same_samples_each_time and sanity",
+    ),
+    Fault(
+        "an evaluation begins anew though a token said where",
+        "client/stream.py",
+        "if self._last_token is not self._placed_token:",
+        "if True:",
+        "goes_on_there and within",
+    ),
+    Fault(
+        "passes that evaluate are not counted",
+        "client/stream.py",
+        "self._whole_passes += 1",
+        "self._whole_passes += 0",
+        "epochs_of_a_subscription",
+    ),
+    Fault(
+        "a loop that trains goes on behind an evaluation",
+        "client/stream.py",
+        "if one.number != self._passes_anew or (one.is_anew and one is not self._present_pass):",
+        "if one.is_anew and one is not self._present_pass:",
+        "evaluation_takes_the_stream",
+    ),
+    Fault(
+        "a batch of which no tensor was made counts as taken",
+        "client/stream.py",
+        "return batch if one.convert is None else one.convert(batch)",
+        "made, batch = batch, None; return made if one.convert is None else one.convert(made)",
+        "ctrl_c_at_any_moment",
+    ),
+    Fault(
+        "a thread waits for its batch outside of the lock",
+        "client/stream.py",
+        "batch = self._take_trainer_batch()",
+        "self._lock.release(); batch = self._take_trainer_batch(); self._lock.acquire()",
+        "threads_share",
+    ),
+    Fault(
+        "the state of a loader is that of its epoch's end",
+        "frameworks/torch/data_loader.py",
+        'self.stream.seek(state["streamd"])',
+        'self.stream.seek(state["streamd"], after="epoch")',
+        "loaders_state",
+    ),
+    Fault(
+        "set_epoch moves nothing",
+        "frameworks/torch/data_loader.py",
+        "self.stream.advance_to_epoch(wanted)",
+        "wanted += 0",
+        "set_epoch_moves",
+    ),
+    Fault(
+        "the environment wins over a library that was initialized",
+        "client/ranks.py",
+        "several = [each for each in found if each.world > 1]",
+        "several = [each for each in found if each.world > 99]",
+        "initialized_for_several",
     ),
 )

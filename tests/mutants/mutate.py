@@ -38,6 +38,9 @@ QUICK: Final = Effort(simulator=60, random=60, states=60, talk=60, first=True)
 WHOLE: Final = Effort(simulator=150, random=100, states=120, talk=120, first=True)
 
 
+PASS_TESTS: Final = (ROOT / "tests/frameworks/test_passes.py", ROOT / "tests/client/test_client_ranks.py")
+
+
 def places_of(fault: Fault) -> list[int]:
     """Where the fault's line stands in its file: the numbers of all lines that read so, from 0."""
     lines = (PACKAGE / fault.file).read_text(encoding="utf-8").splitlines()
@@ -67,3 +70,23 @@ def hunted(place: Path, effort: Effort) -> list[Find]:
     if done.returncode:
         raise RuntimeError(f"the checks themselves failed: {done.stderr[-2000:]}")
     return [Find(**find) for find in json.loads(done.stdout.splitlines()[-1])]
+
+
+def list_failed_tests(place: Path, tests: str) -> list[str]:
+    """What pytest says of these tests of passes and ranks, with the package at `place`; [] if all pass."""
+    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    selected = ["-m", "not long and not train and not trainers", "-k", tests]
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout=30", f"--rootdir={ROOT}"]
+    command = [sys.executable, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), *selected, *PASS_TESTS]
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if done.returncode not in {0, 1}:  # no test was selected, or pytest could not run
+        raise RuntimeError(f"the tests themselves failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

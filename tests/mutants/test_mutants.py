@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from line_faults import FAULTS, Fault
+from line_faults import FAULTS, PASS_FAULTS, Fault
 from mutants_page import PAGE
-from mutate import QUICK, WHOLE, copied, hunted, places_of
+from mutate import QUICK, WHOLE, copied, hunted, list_failed_tests, places_of
 
 EVERY_DAY: Final = FAULTS[::5]
 
@@ -22,14 +22,16 @@ def named(fault: Fault) -> str:
     return fault.name
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=named)
+@pytest.mark.parametrize("fault", [*FAULTS, *PASS_FAULTS], ids=named)
 def test_the_line_that_a_fault_replaces_stands_once_in_the_source(fault: Fault) -> None:
     assert len(places_of(fault)) == 1, f"{fault.file}: {fault.old}"
     assert fault.new != fault.old
 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    names = [fault.name for fault in (*FAULTS, *PASS_FAULTS)]
+
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.long
@@ -47,6 +49,8 @@ def test_the_checks_find_nothing_in_the_package_as_it_is(tmp_path: Path) -> None
 
     assert {find.what for find in finds} == {""}
     assert all(find.runs for find in finds)
+    tests = " or ".join(f"({fault.tests})" for fault in PASS_FAULTS)
+    assert list_failed_tests(tmp_path, tests) == []
 
 
 @pytest.mark.mutants
@@ -56,6 +60,13 @@ def test_every_fault_of_the_core_is_found(fault: Fault, tmp_path: Path) -> None:
     finds = hunted(copied(tmp_path, fault), WHOLE)
 
     assert any(find.what for find in finds), fault
+
+
+@pytest.mark.mutants
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", PASS_FAULTS, ids=named)
+def test_every_fault_of_a_pass_fails_a_test_of_its_promise(fault: Fault, tmp_path: Path) -> None:
+    assert list_failed_tests(copied(tmp_path, fault), fault.tests)
 
 
 def test_the_page_tells_of_every_fault_and_of_no_other() -> None:

@@ -94,7 +94,9 @@ class FakeStream:
         order = np.random.default_rng(epoch).permutation(self.spec.samples)
         return order[index * self.spec.batch_size :][: self.spec.batch_rows(index)].astype(np.int64)
 
-    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[FakeBatch]]:
+    def epochs(
+        self, *, anew: bool = False, convert: Callable[[FakeBatch], Any] | None = None
+    ) -> Iterator[Iterator[Any]]:
         """One iterator an epoch; one that was left early is gone on with, or begun `anew`."""
         while True:
             self.end_epoch()
@@ -103,8 +105,11 @@ class FakeStream:
                 return
             if anew and not self.placed:
                 self._rewind_to(self.pass_epoch)
+            if not anew and self.present_pass is not None:
+                raise StreamdError("a pass that begins anew has moved this stream")
             self.present_pass = object() if anew else None
-            yield self._batches(self.epoch, self.present_pass)
+            batches = self._batches(self.epoch, self.present_pass)
+            yield batches if convert is None else map(convert, batches)
 
     def end_epoch(self, limit_s: float | None = None) -> bool:
         """Adds the receipt of an epoch whose last batch was handed out."""
@@ -129,7 +134,7 @@ class FakeStream:
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
         """Continues after the batch `epoch:index`, or its epoch."""
         self._move_to(token, after)
-        self.placed, self.pass_epoch, self.whole_passes = True, self.epoch, 0
+        self.placed, self.pass_epoch, self.whole_passes, self.present_pass = True, self.epoch, 0, None
 
     def _move_to(self, token: str, after: Literal["step", "epoch"] = "step") -> None:
         epoch, index = map(int, token.split(":"))
@@ -150,17 +155,19 @@ class FakeStream:
     def rewind(self) -> None:
         """Goes to the beginning of the first epoch."""
         self._rewind_to(0)
+        self.present_pass = None
 
     def _rewind_to(self, epoch: int) -> None:
         if (self.epoch, self.index) != (epoch, 0):
             self.close()
             self.rewinds += 1
-            self.epoch, self.index, self.present_pass = epoch, 0, None
+            self.epoch, self.index = epoch, 0
 
     def return_to(self, token: str) -> None:
         """Continues after the batch `epoch:index`, an epoch left early having its receipt."""
-        self.close()
-        self._move_to(token)
+        if 0 < self.steps_left < len(self) or token != self.token:
+            self.close()
+            self._move_to(token)
         self.present_pass = None
 
     def close(self) -> None:

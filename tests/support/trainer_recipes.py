@@ -17,10 +17,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
-from streamd.client import Batch, Stream
+from streamd.client import Stream
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "examples" / "trainers"
@@ -108,13 +108,13 @@ def kill_after(batches: int, delay_s: float) -> None:
             os.kill(parent, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def count(batch: Batch) -> Batch:
+    def count(step: object) -> object:
         if next(left, None) is None:
             threading.Timer(delay_s, kill).start()
-        return batch
+        return step
 
-    def begin_counted(self: Stream, *, anew: bool = False) -> Iterator[Iterator[Batch]]:
-        return (map(count, batches) for batches in begin(self, anew=anew))
+    def begin_counted(self: Stream, **how: Any) -> Iterator[Iterator[Any]]:
+        return (map(count, steps) for steps in begin(self, **how))
 
     patch.object(Stream, "epochs", begin_counted).start()
 

@@ -24,7 +24,7 @@ import streamd
 from streamd.client import Client
 from streamd.errors import ConfigError, NoCopyError, NoDatasetError
 from streamd.frameworks.torch import loader
-from streamd.frameworks.torch.lightning import StreamCallback
+from streamd.frameworks.torch.lightning import ReceiptCallback
 
 STEPS: Final = 5  # an epoch: 40 samples in batches of 8
 Samples = list[list[int]]  # of one pass, by batch
@@ -124,10 +124,10 @@ def check_overfit(client: Client, folder: Path) -> None:
     """The same batches each time, or an error."""
     with client.subscribe("train") as stream:
         model = Recorder()
-        fit(client, model, loader(stream, evaluate=True), overfit_batches=2, callbacks=[StreamCallback(folder)])
+        fit(client, model, loader(stream, evaluate=True), overfit_batches=2, callbacks=[ReceiptCallback(folder)])
         assert model.trained == dict.fromkeys(range(3), read(client, "train", 0, 2))
         with pytest.raises(ConfigError, match=r"loader\(stream, evaluate=True\)"):
-            fit(client, Recorder(), loader(stream), overfit_batches=2, callbacks=[StreamCallback(folder)])
+            fit(client, Recorder(), loader(stream), overfit_batches=2, callbacks=[ReceiptCallback(folder)])
 
 
 class StopError(Exception):

@@ -39,4 +39,4 @@ def test_the_arguments_of_the_trainer_mean_what_they_mean_for_other_loaders(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "changes nothing" not in done.stderr
-    assert "a loader over stream 'train' cannot be sent to another process" in done.stderr
+    assert "the loader of stream 'train' belongs to this process, and can be neither pickled nor copied" in done.stderr

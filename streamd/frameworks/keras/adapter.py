@@ -221,10 +221,10 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._return_batch_ahead()
         is_whole = len(self) == len(self._stream)
         if self._loops_evaluate:
-            batches = self.reader.restart_stream(for_loop=True)
+            steps = self.reader.restart_stream(for_loop=True, convert=self._copy_arrays)
         else:
-            batches = self.reader.continue_fit_batches(whole=is_whole)
-        return map(self._copy_arrays, batches if is_whole else islice(batches, len(self)))
+            steps = self.reader.continue_fit_batches(whole=is_whole, convert=self._copy_arrays)
+        return steps if is_whole else islice(steps, len(self))
 
     def preview(self, batches: int = 1) -> list[tuple[Any, ...]]:
         """Returns copies of the first batches of the next pass, as the model receives them, to look at.

@@ -9,13 +9,20 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from threading import get_ident
 from types import FrameType
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream
+
+ConvertBatch = Callable[[FeedBatch], Any]
+
+
+def keep_batch(batch: FeedBatch) -> FeedBatch:
+    """Returns the batch, where `fit` converts it itself."""
+    return batch
 
 
 class _ReadingCall(NamedTuple):
@@ -41,33 +48,30 @@ class _ReadingCall(NamedTuple):
 
 
 class _PresentEpoch:
-    """The rest of the stream's present epoch.
+    """The rest of the stream's present epoch. `steps` is what `convert` makes of its batches."""
 
-    This is not a generator, whose frame would keep each batch and its lease until the next one is requested.
-    """
-
-    def __init__(self, batches: Iterator[FeedBatch], stream: FeedStream) -> None:
-        self._batches = batches
+    def __init__(self, stream: FeedStream, convert: ConvertBatch, *, anew: bool) -> None:
         self._stream = stream
+        self._convert = convert
         self._was_last = False  # the batch before was the epoch's last, as the stream announced
+        self.steps = next(stream.epochs(anew=anew, convert=self.take), None)  # None behind the last epoch
         self._make_token: Callable[[], str] = partial(str, stream.token)
 
     def make_token(self) -> str:
         """Returns the token of the position at which the last of these batches left the stream."""
         return self._make_token()
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> FeedBatch:
-        batch = next(self._batches)
-        self._make_token = batch.make_token
+    def take(self, batch: FeedBatch) -> Any:
+        """Converts a batch. Called by the stream, which gives the same batch again if an interrupt comes before."""
         if self._was_last:
             raise ReceiptError(
                 f"epoch {batch.epoch} has more steps than announced: batch {batch.index} came after its end"
             )
-        self._was_last = not self._stream.steps_left
-        return batch
+        step = self._convert(batch)
+        was_last = not self._stream.steps_left
+        # Behind this there is no call, at which an interrupt could be handled: what is not handed out is not noted.
+        self._make_token, self._was_last = batch.make_token, was_last
+        return step
 
 
 class KerasReader:
@@ -80,7 +84,6 @@ class KerasReader:
 
     def __init__(self, stream: FeedStream) -> None:
         self.stream = stream
-        self._fit_batches = self._iterate_batches()
         self._fit_place: str | None = None  # the token from which fit continues, while the stream is elsewhere
         self._make_parked_token: Callable[[], str] | None = None  # where another method has left the stream so far
         self._is_untouched = False  # the position of `fit` is the beginning of the subscription
@@ -131,12 +134,14 @@ class KerasReader:
             f"another batch: give {what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
-    def continue_fit_batches(self, *, whole: bool) -> Iterator[FeedBatch]:
+    def continue_fit_batches(self, *, whole: bool, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
         """Returns batches to train on: the rest of the stream's present epoch if `whole`, else those of all epochs."""
         self._return_to_fit_place()
-        return next(self._iterate_stream_epochs()) if whole else self._fit_batches
+        if whole:
+            return self._begin_epoch(convert)[1]
+        return chain.from_iterable(self._begin_epoch(convert)[1] for _ in repeat(None))
 
-    def restart_stream(self, *, for_loop: bool = False) -> Iterator[FeedBatch]:
+    def restart_stream(self, *, for_loop: bool = False, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
         """Returns batches to evaluate: those of the subscription's first epoch.
 
         for_loop: a user's own loop evaluates. Its first pass after `resume=` or `seek` goes on there.
@@ -147,11 +152,11 @@ class KerasReader:
         self._make_parked_token = None
         if not for_loop:
             self.stream.rewind()
-        present = next(self._iterate_stream_epochs(anew=for_loop))
+        present, steps = self._begin_epoch(convert, anew=for_loop)
         self._is_untouched = self._fit_place == self.stream.token
         # Set now, since a call that is interrupted never reports its end.
         self._make_parked_token = present.make_token
-        return present
+        return steps
 
     @property
     def fit_place(self) -> str:
@@ -171,9 +176,7 @@ class KerasReader:
     def _return_to_fit_place(self) -> None:
         self._forget_place_if_moved()
         if self._fit_place is not None:
-            is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # its account must not go on as that of fit
-            if is_within_epoch or self._fit_place != self.stream.token:
-                self.stream.return_to(self._fit_place)
+            self.stream.return_to(self._fit_place)
             self._forget_fit_place()
 
     def _forget_place_if_moved(self) -> None:
@@ -187,15 +190,12 @@ class KerasReader:
     def _forget_fit_place(self) -> None:
         self._fit_place = self._make_parked_token = None
         self._is_untouched = False
-        self._fit_batches = self._iterate_batches()
 
-    def _iterate_batches(self) -> Iterator[FeedBatch]:
-        return chain.from_iterable(self._iterate_stream_epochs())
-
-    def _iterate_stream_epochs(self, *, anew: bool = False) -> Iterator[_PresentEpoch]:
-        """Yields the epochs of the stream. Raises ConfigError after the subscription's last."""
-        for batches in self.stream.epochs(anew=anew):
-            yield _PresentEpoch(batches, self.stream)
+    def _begin_epoch(self, convert: ConvertBatch, *, anew: bool = False) -> tuple[_PresentEpoch, Iterator[Any]]:
+        """Begins the next epoch of the stream. Raises ConfigError after the subscription's last."""
+        present = _PresentEpoch(self.stream, convert, anew=anew)
+        if present.steps is not None:
+            return present, present.steps
         raise ConfigError(
             f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
             "many epochs as all calls of fit and all loops take together"

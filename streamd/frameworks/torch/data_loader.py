@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamd.client.arguments import parse_whole_number
 from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
-from streamd.errors import ConfigError, NoDatasetError, NoSkippingError
+from streamd.errors import ConfigError, NoCopyError, NoDatasetError, NoSkippingError
 from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
 
 Tensor = Any  # torch is not installed where types are checked
@@ -72,11 +72,11 @@ class Loader:
 
     def epochs(self) -> Iterator[Iterator[Any]]:
         """Returns an iterator that yields one iterator for each epoch, up to the subscription's last."""
-        # `map` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
+        # `chain` and `filter` keep no reference to a step that they have returned. A generator's frame would keep the
         # batch, and its lease, until the next step is requested.
         return (
-            chain(filter(None, map(self._build_step, batches)), self._end_pass())
-            for batches in self.stream.epochs(anew=self.anew)
+            chain(filter(None, steps), self._end_pass())
+            for steps in self.stream.epochs(anew=self.anew, convert=self._build_step)
         )
 
     def state_dict(self) -> dict[str, str]:
@@ -235,11 +235,12 @@ class Loader:
         raise NoDatasetError
 
     def __reduce__(self) -> NoReturn:
-        """Raises NoDatasetError: a DataLoader would pickle this object for its workers, and spawn for its processes."""
-        raise NoDatasetError(
-            f"a loader over stream {self.stream.spec.name!r} cannot be sent to another process. Use it in place of the "
-            'DataLoader, not inside it; a spawned process connects and subscribes by itself, with rank="auto" for its '
-            "part: in Lightning write that in train_dataloader()"
+        """Refuses pickle and copies, as for a spawned process, a trial, or the workers of a DataLoader."""
+        name = self.stream.spec.name
+        raise NoCopyError(
+            f"the loader of stream {name!r}",
+            f'write  loader(streamd.connect().subscribe({name!r}))  in the other process or trial, with rank="auto" '
+            "for its part, in Lightning in train_dataloader(); in a DataLoader's place it needs no workers",
         )
 
 

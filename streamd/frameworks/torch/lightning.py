@@ -17,7 +17,7 @@ from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.frameworks.torch.data_loader import Loader
 
 
-class StreamCallback(Callback):  # type: ignore[misc]  # Lightning is not installed where types are checked
+class ReceiptCallback(Callback):  # type: ignore[misc]  # Lightning is not installed where types are checked
     """Writes the receipts of the training's streams to DIRECTORY/receipts-RANK.jsonl, for `streamd verify`.
 
     Each is written before a checkpoint from which the next epoch follows, and at the end of the fit. Refuses what

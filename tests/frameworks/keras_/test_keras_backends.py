@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from loader_process import python_of
 from support.leased_arrays import Lender
+from support.library_tests import run_tests_in
 from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.core.spec import ImageSpec
@@ -18,7 +17,6 @@ from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
 
 FIT_DATA = (
     "test_frameworks_keras_fit_data.py",
@@ -32,33 +30,6 @@ FIT_DATA = (
 pytestmark = [pytest.mark.train, pytest.mark.timeout(360)]  # it may have to install the backend
 
 
-def run_tests(backend: str, compiled: Path, *modules: str) -> str:
-    """The output of pytest for these modules, with Keras on `backend`. Fails when one of their tests does."""
-    # Its own configuration is ours, of which not all is installed there.
-    options = f"-q --noconftest -c {os.devnull} --rootdir={ROOT} -p no:cacheprovider -o markers=train".split()
-    warnings = ["-W", "error", "-W", "ignore:__array__ implementation:DeprecationWarning"]  # of Keras, beside NumPy 2
-    python = python_of(None if backend == "tensorflow" else f"keras_{backend}")
-    done = subprocess.run(
-        [python, "-m", "pytest", *options, *warnings, *(HERE / name for name in modules)],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-            "JAX_COMPILATION_CACHE_DIR": str(compiled),  # the tests' models are much the same
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "PYTHONPATH": f"{ROOT}:{HERE.parents[1]}",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 @pytest.mark.parametrize(
     ("backend", "modules"),
     [
@@ -68,9 +39,15 @@ def run_tests(backend: str, compiled: Path, *modules: str) -> str:
     ],
 )
 def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str, modules: tuple[str, ...]) -> None:
-    last = run_tests(backend, tmp_path, *modules).splitlines()[-1]
-    assert "passed" in last
-    assert "skipped" not in last
+    run_tests_in(
+        python_of(None if backend == "tensorflow" else f"keras_{backend}"),
+        [HERE / name for name in modules],
+        KERAS_BACKEND=backend,
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path),  # the tests' models are much the same
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+        JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+    )
 
 
 def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
