@@ -29,7 +29,8 @@ TEXT = r"label 'caption' of stream 'train' is text.*category or tags"
 
 
 def first_batch(spec: StreamSpec, weightless: frozenset[int] = frozenset()) -> FakeBatch:
-    return next(next(FakeStream(spec, weightless=weightless).epochs()))
+    batch: FakeBatch = next(next(FakeStream(spec, weightless=weightless).epochs()))
+    return batch
 
 
 def test_the_only_label_is_the_target() -> None:

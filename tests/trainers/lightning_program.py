@@ -33,7 +33,7 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
 
 
-class Recorder(L.LightningModule):
+class Recorder(L.LightningModule):  # type: ignore[misc]  # Lightning is not installed where types are checked
     """Trains a number, and notes the samples of each pass that is not a sanity check."""
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
@@ -134,7 +134,7 @@ class StopError(Exception):
     """What ends a training in mid-epoch."""
 
 
-class Stopper(L.Callback):
+class Stopper(L.Callback):  # type: ignore[misc]  # as above
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
