@@ -18,6 +18,7 @@ from support.fork_server import ForkServer
 
 import streamd
 from streamd.client import Client
+from streamd.ipc.mapping import PRIVATE_WANTED
 
 pytest_plugins = [
     f"support.{name}"
@@ -69,6 +70,13 @@ def _children(fork_server: ForkServer) -> set[int]:
     parents = [os.getpid(), *fork_server.pids]
     listed = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in parents]
     return {int(pid) for pids in listed for pid in pids} - fork_server.pids
+
+
+@pytest.fixture(autouse=True)
+def no_private_slots() -> Iterator[None]:
+    """A process maps its slots privately once it has made a tensor: here a test begins as a new process does."""
+    yield
+    PRIVATE_WANTED.clear()
 
 
 @pytest.fixture(autouse=True)

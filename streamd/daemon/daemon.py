@@ -155,6 +155,9 @@ class Daemon:
             starting.cancel()
             stopped.cancel()
             await asyncio.wait({starting, stopped})
+            # A start that fails since the group is ending already would be logged as an error that nobody has seen.
+            if not starting.cancelled():
+                starting.exception()
 
     async def _start_serving(self, group: asyncio.TaskGroup) -> Dispatcher:
         """Lists the data, starts the workers, opens the endpoint."""
@@ -170,7 +173,7 @@ class Daemon:
         engine = BatchEngine(streams, self._slots, self._stats, hire_workers(config))
         await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
-        group.create_task(engine.run(), name="engine")
+        _spawn_task(group, engine.run(), name="engine")
         await measure_shuffles_in_thread(streams)  # while the workers start, before any status is built
         with add_error_locations(config):
             pixel_ids = await engine.wait_for_pixel_ids()
@@ -188,18 +191,18 @@ class Daemon:
             status_builder=StatusBuilder(
                 served, config.worker_count, config.memory, self._endpoint.address, self._stats, time.monotonic()
             ),
-            spawn=group.create_task,
+            spawn=partial(_spawn_task, group),
             allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
-        await self._start_listening(dispatcher, group.create_task)
+        await self._start_listening(dispatcher, partial(_spawn_task, group))
         if monitor is not None:
             monitor.set_monitored_daemon(dispatcher, self._stats)
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
-        self._reloads = group.create_task(self._reload_on_request(reloader, dispatcher), name="reloads")
+        self._reloads = _spawn_task(group, self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
         _warn_of_newer_labels(config, streams, engine)
-        group.create_task(self._keep_files(dispatcher), name="files")
+        _spawn_task(group, self._keep_files(dispatcher), name="files")
         self._announce_ready(group, dispatcher, time.monotonic() - began_s)
         return dispatcher
 
@@ -326,7 +329,7 @@ class Daemon:
         )
         self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
         if self._manager.watchdog_s is not None:
-            group.create_task(self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
+            _spawn_task(group, self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
 
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
@@ -341,7 +344,7 @@ class Daemon:
         monitor = server(self._config.monitor)
         with add_error_locations(self._config):
             await monitor.start_listening()
-        group.create_task(monitor.run(), name="monitor")
+        _spawn_task(group, monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
 
@@ -526,6 +529,20 @@ def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engin
     """Warns of label files that are newer than their manifest, for the streams whose data are there."""
     away = engine.streams_without_data
     warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
+
+
+def _spawn_task(
+    group: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None], *, name: str | None = None
+) -> asyncio.Task[None]:
+    """Starts a task of the daemon. Raises RuntimeError while the group is ending.
+
+    The coroutine is closed then, as asyncio itself does from Python 3.13 on: else it keeps what the task would close.
+    """
+    try:
+        return group.create_task(coroutine, name=name)
+    except RuntimeError:
+        coroutine.close()
+        raise
 
 
 def _build_streams_with_pixel_ids(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,10 @@ import streamd.daemon.daemon
 from streamd.core import log
 from streamd.daemon.daemon import Daemon
 from streamd.daemon.dispatcher import Dispatcher
+from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.systemd import ProgressWatch, ServiceManager
+from streamd.errors import ConfigError
 
 Start = Callable[..., DaemonProcess]
 LIMIT_S = 20.0
@@ -215,3 +220,32 @@ def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
     daemon._close_endpoint()
     daemon._manager.notify_stopping("goes")
     assert notified.read_until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]
+
+
+def test_a_start_that_goes_on_while_the_daemon_ends_leaves_nothing_behind(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The monitor has failed, and its failure has not reached the start yet."""
+
+    is_ready = threading.Event()
+
+    def import_late() -> Callable[[str], object]:
+        is_ready.wait(LIMIT_S)
+        return import_monitor()
+
+    async def find_nothing(_: BatchEngine) -> None:
+        opening = next(task for task in asyncio.all_tasks() if task.get_name() == "opening the monitor")
+        is_ready.set()
+        while not opening.done():  # noqa: ASYNC110 - the step of the loop counts in which this goes on
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(streamd.daemon.daemon, "import_monitor", import_late)
+    monkeypatch.setattr(BatchEngine, "find_missing_data", find_nothing)
+    listen = f"ipc://{tmp_path}/s"
+    wanted = {**config, "monitor": "192.0.2.1:9191", "listen": listen, "memory": "64MiB", "workers": 1}
+    daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
+    with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:9191"):
+        asyncio.run(daemon.run())
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
