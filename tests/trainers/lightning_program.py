@@ -126,8 +126,8 @@ def check_overfit(client: Client, folder: Path) -> None:
         model = Recorder()
         fit(client, model, loader(stream, evaluate=True), overfit_batches=2, callbacks=[ReceiptCallback(folder)])
         assert model.trained == dict.fromkeys(range(3), read(client, "train", 0, 2))
-        with pytest.raises(ConfigError, match=r"loader\(stream, evaluate=True\)"):
-            fit(client, Recorder(), loader(stream), overfit_batches=2, callbacks=[ReceiptCallback(folder)])
+    with client.subscribe("train") as stream, pytest.raises(ConfigError, match=r"loader\(stream, evaluate=True\)"):
+        fit(client, Recorder(), loader(stream), overfit_batches=2, callbacks=[ReceiptCallback(folder)])
 
 
 class StopError(Exception):
