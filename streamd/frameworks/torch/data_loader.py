@@ -167,8 +167,7 @@ class Loader:
         kept = None if self.weighted else _find_kept_rows(batch.weights)
         if kept is not None and not kept.any():
             return None
-        rows = len(batch.weights) if kept is None else int(kept.sum())
-        self._tell_accelerate(rows, is_last=not self.stream.steps_left)
+        self._tell_accelerate(batch.weights if kept is None else batch.weights[kept])
         feed = self.feed
         inputs = {key: self._build_input(batch, name, kept) for key, name in feed.inputs.items()}
         targets = {name: self._build_target(batch, name, kept) for name in feed.targets}
@@ -177,8 +176,8 @@ class Loader:
             step = *step, self._build_tensor(batch.weights, kept)
         return step if self.keys is None else dict(zip(self.keys, step, strict=True))
 
-    def _tell_accelerate(self, rows: int, *, is_last: bool) -> None:
-        """Tells Accelerate, where it is in use, which loader is being read, and whether this step ends its pass.
+    def _tell_accelerate(self, weights: npt.NDArray[np.float32]) -> None:
+        """Tells Accelerate, where it is in use, which loader is being read, and whether these rows end its pass.
 
         It does so with its own loaders: an accumulation of gradients ends there, and what it believes to be padding is
         cut from gathered results.
@@ -186,7 +185,8 @@ class Loader:
         accelerate = sys.modules.get("accelerate.state")
         if accelerate is None or not accelerate.is_initialized():
             return
-        self.end_of_dataloader = is_last
+        self.end_of_dataloader = not self.stream.steps_left
+        rows = len(weights)
         # Every rank has that many rows: ranks that do not cannot be gathered.
         is_short = rows < self.stream.spec.batch_size
         self.remainder = rows * accelerate.PartialState().num_processes if is_short else 0
