@@ -10,6 +10,7 @@ themselves.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -43,7 +44,7 @@ def last_line(text: str) -> str:
 def python_of(name: str | None) -> Path:
     """The Python of an environment; of None, the one that runs this. Makes the environment when it is not up to date.
 
-    Raises EnvironmentFailedError.
+    Of several processes that ask at once, one makes it and the others wait. Raises EnvironmentFailedError.
     """
     if name is None:
         return Path(sys.executable)
@@ -52,11 +53,14 @@ def python_of(name: str | None) -> Path:
         raise EnvironmentFailedError(f"there is no {wanted.relative_to(HERE)}")
     digest = hashlib.sha256(wanted.read_bytes()).hexdigest()
     stamp, python = folder / _STAMP, folder / "bin" / "python"
-    if not stamp.exists() or stamp.read_text().strip() != digest:
-        print(f"installing {wanted.relative_to(HERE)} (minutes, the first time)", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        _install(python, wanted)
-        stamp.write_text(f"{digest}\n")
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text().strip() != digest:
+            print(f"installing {wanted.relative_to(HERE)} (minutes, the first time)", flush=True)
+            venv.create(folder, with_pip=True, clear=True)
+            _install(python, wanted)
+            stamp.write_text(f"{digest}\n")
     return python
 
 

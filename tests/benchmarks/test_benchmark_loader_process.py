@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import loader_process
 import pytest
 from loader_process import CellFailedError, EnvironmentFailedError, Process, last_line, python_of, started
 from support.daemon_process import wait_until
@@ -84,3 +87,17 @@ def test_an_environment_without_requirements_is_refused() -> None:
 def test_the_last_line_is_the_last_that_says_something() -> None:
     assert last_line("first\nERROR: no such package\n\n[notice] a new pip\n") == "ERROR: no such package"
     assert last_line(" \n") == "nothing was said"
+
+
+def test_processes_that_ask_for_an_environment_at_once_get_one_that_was_made_once(tmp_path: Path) -> None:
+    source = Path(loader_process.__file__)
+    shutil.copy(source, tmp_path)
+    (tmp_path / "peers" / "requirements").mkdir(parents=True)
+    (tmp_path / "peers" / "requirements" / "nothing.txt").touch()
+    command = [sys.executable, str(tmp_path / source.name), "nothing"]
+
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[0] for process in asking]
+
+    assert [process.returncode for process in asking] == [0, 0]
+    assert "".join(said).count("installing") == 1
