@@ -14,12 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from streamd import __version__
+from streamd.core import log
 from streamd.core.counters import ProcessStats as Counters
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.status import (
+    COUNTED_SPAN_S,
     RESTING_S,
     ClusterStatus,
     DaemonStatus,
+    NodeStatus,
     SessionState,
     SessionStatus,
     StreamStatus,
@@ -27,10 +30,8 @@ from streamd.core.status import (
     suggest_remedy_for_apart_trainers,
 )
 from streamd.core.steps import count_own_steps
-from streamd.daemon.cluster_events import log_cluster_changes
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
-from streamd.daemon.sliding_count import SlidingCount, compute_window
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import suggest_name
 from streamd.ipc.messages import (
@@ -50,6 +51,58 @@ from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_NAMES, MAX_SLOTS
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
+
+# --- Counts over the last seconds. All counts cover the same stretch of time. Pure.
+
+_CELL_S: Final = 0.5  # seconds that are counted together, and forgotten together
+_MIN_WINDOW_S: Final = 1.0  # seconds; a rate over less would be noise
+
+
+@dataclass(slots=True)
+class SlidingCount:
+    """Counts over the last `span_s` seconds, in a few cells, so that adding is cheap at any rate.
+
+    Cells begin at fixed times, so that all counts of one span cover the same stretch of time.
+    """
+
+    span_s: int = COUNTED_SPAN_S
+    _cells: dict[int, float] = field(default_factory=dict)
+
+    def add_amount(self, now_s: float, amount: float = 1) -> None:
+        cell = int(now_s // _CELL_S)
+        if cell in self._cells:
+            self._cells[cell] += amount
+        else:
+            self._remove_expired_cells(now_s)
+            self._cells[cell] = amount
+
+    def merge_maximum(self, other: SlidingCount) -> None:
+        """Increases each cell to that of the other count, where that is larger."""
+        for cell, amount in other._cells.items():
+            self._cells[cell] = max(amount, self._cells.get(cell, 0))
+
+    def compute_total(self, now_s: float) -> float:
+        """Returns the sum over the span."""
+        self._remove_expired_cells(now_s)
+        return sum(self._cells.values())
+
+    def _remove_expired_cells(self, now_s: float) -> None:
+        first = _find_first_cell(now_s, self.span_s)
+        for cell in [cell for cell in self._cells if cell < first]:
+            del self._cells[cell]
+
+
+def compute_window(now_s: float, began_s: float) -> float:
+    """Returns the seconds that all counts of the usual span cover now, in a daemon that began at `began_s`."""
+    covered_from_s = _find_first_cell(now_s, COUNTED_SPAN_S) * _CELL_S
+    return max(_MIN_WINDOW_S, now_s - max(began_s, covered_from_s))
+
+
+def _find_first_cell(now_s: float, span_s: int) -> int:
+    return int((now_s - span_s) // _CELL_S) + 1
+
+
+# --- Builds the daemon's status: which trainers read which streams, how fast, and whether they share each decode.
 
 _DEATHS_SPAN_S: Final = 30
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
@@ -457,3 +510,37 @@ def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
     return Refused(
         "unknown", f"there is no stream {name!r}; the daemon serves: {', '.join(streams)}{suggest_name(name, streams)}"
     )
+
+
+# --- Logs what has changed in the cluster that decodes, node by node.
+
+
+def log_cluster_changes(before: ClusterStatus | None, now: ClusterStatus) -> None:
+    """Logs each node whose state has changed, and whether the cluster can be used."""
+    problem = before.problem if before is not None else ""
+    if now.problem and now.problem != problem:
+        log.warning("cluster.away", now.problem, address=now.address)
+    elif problem and not now.problem:
+        log.notice("cluster.back", "the cluster can be used", address=now.address)
+    states = {node.name: (node.state, node.waits_for) for node in (before.nodes if before is not None else ())}
+    for node in now.nodes:
+        if states.pop(node.name, None) != (node.state, node.waits_for):
+            _log_node_state(node)
+    for name, (state, _) in states.items():
+        if state != "lost":
+            _log_node_state(NodeStatus(name, "lost", waits_for="it has left the cluster"))
+
+
+def _log_node_state(node: NodeStatus) -> None:
+    reason = f": {node.waits_for}" if node.waits_for else ""
+    match node.state:
+        case "serving":
+            log.info("node.serving", f"decodes from now on{reason}", node=node.name)
+        case "silent":
+            log.warning("node.silent", f"other nodes do its tasks{reason}", node=node.name)
+        case "refused":
+            log.warning("node.refused", f"may not decode{reason}", node=node.name)
+        case "lost":
+            log.warning("node.lost", f"other nodes do its tasks{reason}", node=node.name)
+        case "starting":
+            pass

@@ -12,7 +12,9 @@ import json
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +23,8 @@ import zmq
 from streamd.errors import ConfigError, ProtocolError
 from streamd.gate.authenticator import Authenticator
 from streamd.gate.client_keys import ClientKeys
-from streamd.gate.held_frames import HeldFrames
 from streamd.gate.network_router import NetworkRouter, Peer, open_network_socket
 from streamd.gate.pixel_relay import PixelRelay
-from streamd.gate.rights import find_refusal, limit_answer
 from streamd.gate.user_gate import LinkLogHandler
 from streamd.ipc.frames import (
     EMPTY_HEADER,
@@ -34,20 +34,24 @@ from streamd.ipc.frames import (
     encode_frame,
     split_records,
 )
-from streamd.ipc.key_files import read_key_pair
+from streamd.ipc.key_files import ClientKey, read_key_pair
 from streamd.ipc.messages import (
+    AskMonitor,
+    AskNames,
     ClientMessage,
+    DaemonMessage,
     Goodbye,
     Ping,
     Progress,
     ReceiptSeen,
+    Refused,
     Stats,
     StatusNow,
     Streams,
     Subscribe,
 )
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
-from streamd.limits import KEYS_CHECK_S
+from streamd.limits import KEY_WAITING_BYTES, KEY_WAITING_FRAMES, KEYS_CHECK_S
 
 _LOG: Final = logging.getLogger("streamd.gate")
 
@@ -240,3 +244,99 @@ def _identify(peer: Peer) -> bytes:
 async def run_network_gate(end: socket.socket, keep_log_handler: Callable[[logging.Handler], None]) -> None:
     """Runs the gate of one address until the daemon ends."""
     await NetworkGate(keep_log_handler).run(end)
+
+
+# --- Frames of keys that the daemon has paused: they wait here in their order, within bounds. Pure: time is an
+# argument.
+#
+# All keys share one socket, and libzmq cannot leave the frames of one of them in the kernel.
+
+
+@dataclass(slots=True)
+class _PausedKey:
+    """A key whose frames wait until `until_s`: from which client each came, and what it says."""
+
+    until_s: float
+    frames: deque[tuple[bytes, bytes]] = field(default_factory=deque)
+    nbytes: int = 0
+
+
+class HeldFrames:
+    """The frames of paused keys. A key is named by its number, and a client by its routing id."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, _PausedKey] = {}
+
+    def pause_key(self, user: int, until_s: float) -> None:
+        """Holds the frames of a key until then. Frames that wait already wait as long."""
+        self._keys.setdefault(user, _PausedKey(until_s)).until_s = until_s
+
+    def is_paused(self, user: int) -> bool:
+        """Whether the next frame of a key has to wait."""
+        return user in self._keys
+
+    def hold_frame(self, user: int, identity: bytes, frame: bytes) -> bool:
+        """Keeps a frame of a paused key. False if the key has too many waiting: this one is not kept."""
+        key = self._keys[user]
+        if len(key.frames) >= KEY_WAITING_FRAMES or key.nbytes + len(frame) > KEY_WAITING_BYTES:
+            return False
+        key.frames.append((identity, frame))
+        key.nbytes += len(frame)
+        return True
+
+    def drop_frames(self, user: int, identity: bytes) -> None:
+        """Drops what waits of a client that is gone."""
+        key = self._keys.get(user)
+        if key is not None:
+            key.frames = deque(each for each in key.frames if each[0] != identity)
+            key.nbytes = sum(len(frame) for _, frame in key.frames)
+
+    def take_due_frames(self, now_s: float) -> list[tuple[bytes, bytes]]:
+        """Ends the pauses that are over; returns the frames of these keys, with their clients, in order."""
+        due = [user for user, key in self._keys.items() if key.until_s <= now_s]
+        return [each for user in due for each in self._keys.pop(user).frames]
+
+    def find_next_end_s(self) -> float | None:
+        """Returns when the next pause is over; None if no key is paused."""
+        return min((key.until_s for key in self._keys.values()), default=None)
+
+
+# --- What the key of a client lets it ask and see. Pure: messages in, messages out.
+
+
+_GROUP: Final = "stream."
+
+
+def find_refusal(key: ClientKey, message: ClientMessage) -> Refused | None:
+    """Returns why a key may not ask this; None if it may."""
+    if isinstance(message, Subscribe | AskNames) and not key.may_read(message.stream):
+        allowed = ", ".join(sorted(key.streams or ())) or "none"
+        return Refused(
+            "unknown",
+            f"there is no stream {message.stream!r} for the key {key.name}, which may read: {allowed}; its file on "
+            "the daemon's host says which",
+        )
+    if isinstance(message, AskMonitor) and key.streams is not None:
+        return Refused("usage", f"the dashboard shows all streams, and the key {key.name} may not read them all")
+    return None
+
+
+def limit_answer(key: ClientKey, message: DaemonMessage) -> DaemonMessage:
+    """Returns an answer of the daemon without the streams that a key may not read."""
+    if key.streams is None:
+        return message
+    match message:
+        case Streams(streams):
+            return Streams({name: spec for name, spec in streams.items() if key.may_read(name)})
+        case Stats(values):
+            return Stats({group: each for group, each in values.items() if _may_see_group(key, group)})
+        case StatusNow(status):
+            shown = tuple(each for each in status.streams if key.may_read(each.name))
+            sessions = tuple(each for each in status.sessions if key.may_read(each.stream))
+            return StatusNow(replace(status, streams=shown, sessions=sessions))
+        case _:
+            return message
+
+
+def _may_see_group(key: ClientKey, group: str) -> bool:
+    return not group.startswith(_GROUP) or key.may_read(group.removeprefix(_GROUP))

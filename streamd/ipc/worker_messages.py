@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -346,3 +347,18 @@ def format_reason(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """Returns a text for a record: one line, at most `max_chars`, encodable whatever a file's name is."""
     text = " ".join(text.split())
     return text.encode(errors="backslashreplace").decode()[:max_chars]
+
+
+# --- The daemon's request to the process that draws bad samples, and the prefix of its answers.
+
+
+LENGTH_PREFIX: Final = Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbnailRequest:
+    """The samples to draw: `ids` of the list at `manifest`, as images of `spec`."""
+
+    manifest: str
+    spec: StreamSpec
+    ids: list[int]

@@ -7,10 +7,11 @@ own; the bridge copies the rows into the slots, once, and reports. When the daem
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +19,13 @@ import numpy.typing as npt
 from msgspec.structs import replace as replace_fields
 
 from streamd.core.cluster_settings import ClusterSettings
-from streamd.core.spec import PixelId
+from streamd.core.slot_layout import compute_layout
+from streamd.core.spec import PixelId, StreamSpec
 from streamd.core.status import ClusterStatus, NodeStatus
+from streamd.errors import ProtocolError
 from streamd.ipc.frames import bundle_records
+from streamd.ipc.mapping import map_writable
+from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.record_datagrams import receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
@@ -48,15 +53,15 @@ from streamd.limits import (
     NODE_REPORT_S,
     NODE_RETRY_S,
     NODES_LOOK_S,
+    WORKER_RESPAWN_MAX_S,
+    WORKER_RESPAWN_S,
 )
 from streamd.ray.cluster import Cluster, ClusterError, NodeLostError
 from streamd.ray.node_actor import FilledRows
 from streamd.ray.node_choice import ClusterNode, choose_nodes
-from streamd.ray.node_keeper import NodeKeeper
-from streamd.ray.offered_streams import OfferedStream
-from streamd.ray.reference_worker import ReferenceWorker
-from streamd.ray.slot_writer import MappedSlots, write_rows
+from streamd.ray.node_keeper import NodeKeeper, OfferedStream
 from streamd.ray.task_table import NodeCall, TaskTable
+from streamd.supervisor.worker_process import WorkerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,3 +395,104 @@ class Bridge:
             sum(samples for _, samples in delivered) / NODE_RATE_S,
             "it has not answered in time" if is_silent else keeper.reason,
         )
+
+
+# --- A worker on the daemon's host that gets no task: its pixels are those that every node has to make.
+#
+# It also tries transforms, so that one that crashes or never ends is found before a node imports it.
+
+
+class ReferenceWorker:
+    """Keeps one decode process alive, and hands its reports on. Lives on the event loop."""
+
+    def __init__(self, row_deadline_s: float, on_report: Callable[[WorkerReport], None]) -> None:
+        self._row_deadline_s = row_deadline_s
+        self._on_report = on_report
+        self._commands: dict[int, OpenStream] = {}
+        self._worker: WorkerProcess[FillRows] | None = None
+
+    def open_stream(self, command: OpenStream) -> None:
+        """Opens a stream, now and whenever the process starts anew."""
+        self._commands[command.number] = replace(command, cache=None)
+        if self._worker is not None:
+            self._worker.send_command(self._commands[command.number])
+
+    def close_stream(self, number: int) -> None:
+        """Closes a stream."""
+        if self._commands.pop(number, None) is not None and self._worker is not None:
+            self._worker.send_command(CloseStream(number))
+
+    async def run(self) -> None:
+        """Keeps the process alive until cancelled; none is left when it returns."""
+        pause_s = WORKER_RESPAWN_S
+        while True:
+            worker = self._worker = await WorkerProcess[FillRows].start(0, self, self._row_deadline_s)
+            for command in self._commands.values():
+                worker.send_command(command)
+            try:
+                death = await worker.wait_for_exit()
+            except asyncio.CancelledError:
+                await worker.shut_down()
+                raise
+            self._worker = None
+            worker.close()
+            self._on_report(WorkerDied(death.description, transform_fault=death.transform_fault))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, WORKER_RESPAWN_MAX_S)
+
+    # --- WorkerListener
+
+    def on_worker_started(self, worker: object) -> None:
+        """Is never called: `run` starts the process itself."""
+
+    def on_worker_reports(self, worker: object, reports: Sequence[WorkerReport]) -> None:
+        """Hands on what the process says about streams."""
+        del worker
+        for report in reports:
+            self._on_report(report)
+
+    def on_worker_waiting(self, worker: object, progress: RowProgress) -> None:
+        """Is never called: the process has no task."""
+
+    def on_worker_died(self, worker: object, death: WorkerDied) -> None:
+        """Is never called: `run` waits for the end itself."""
+
+
+# --- The slots that a bridge has mapped, and the copy of a result's rows into one of them.
+
+
+class MappedSlots:
+    """Slots by serial. A task that still uses one holds its memory, so a mapping lasts until that task is over."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, memoryview] = {}
+
+    def map_slot_of(self, task: FillRows, descriptors: list[int]) -> memoryview:
+        """Returns the memory of a task's slot. A slot that is new comes with the first of `descriptors`."""
+        if task.slot not in self._slots:
+            descriptor = descriptors.pop(0)
+            self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
+            os.close(descriptor)  # the mapping outlives it
+        return self._slots[task.slot]
+
+    def unmap_slots(self, slots: tuple[int, ...]) -> None:
+        """Forgets slots that the daemon is about to close."""
+        for slot in slots:
+            self._slots.pop(slot, None)
+
+
+def write_rows(spec: StreamSpec, task: FillRows, rows: npt.NDArray[np.uint8], memory: memoryview) -> None:
+    """Copies the rows of a result, which lie as a batch of their own, to their places in the task's slot.
+
+    Raises ProtocolError if the result has not the size of these rows.
+    """
+    count = task.rows.size
+    source, target = compute_layout(spec, count), compute_layout(spec, task.batch_rows)
+    if rows.size != source.size_bytes:
+        raise ProtocolError(f"a result of {count} rows has {rows.size} bytes, but they take {source.size_bytes}")
+    view = rows.data
+    first = int(task.rows[0])
+    is_run = bool((task.rows == np.arange(first, first + count, dtype=task.rows.dtype)).all())
+    places = slice(first, first + count) if is_run else task.rows
+    for ours, theirs in zip(target.all_tensors, source.all_tensors, strict=True):
+        ours.build_array_in_memory(memory)[places] = theirs.build_array_in_memory(view)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from streamd.core.sample_rng import build_generators
-from streamd.core.sampler import PAD_ID
-from streamd.dataset.arrays.store import SampleStore
+from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.spec import ImageSpec
+from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
 from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.boxes import LabelFit
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
-from streamd.decode.geometry import Geometry
+from streamd.decode.geometry import Geometry, compute_fixed_geometry
 from streamd.decode.random_crop import compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
 from streamd.worker.box_labels import build_box_label, find_label_fits
 from streamd.worker.cached_records import CachedRecords
-from streamd.worker.gathering import gather_samples
-from streamd.worker.record_store import RecordStore, SampleGeometries
+from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transform_call import FailedTransformError, LabelColumns, StreamTransform, UnfitTransformError
@@ -231,3 +231,33 @@ def _find_row_slice(rows: Sequence[int]) -> slice | None:
     """Returns the slice of rows that follow each other, as in nearly all tasks, or None for scattered rows."""
     run = slice(rows[0], rows[0] + len(rows))
     return run if rows == list(range(run.start, run.stop)) else None
+
+
+# --- Gathers stored samples, rows of arrays or of a cache, into the rows of a batch.
+
+
+def gather_samples(
+    store: SampleStore | RecordStore,
+    images: Mapping[str, ImageSpec],
+    ids: Ids,
+    rows: Mapping[str, Pixels],
+    draws: SampleDraws,
+    report_row: ReportRow = ignore_row_report,
+) -> tuple[Mask, Mapping[int, SampleGeometries]]:
+    """Writes the samples that a store holds into `rows` by image, each (n, ...).
+
+    Returns which of `ids` were written, (n,), and how their pictures land, by place in `ids`. `draws` are those of
+    images that are cropped at random.
+    """
+    if isinstance(store, RecordStore):
+        return store.gather_records(ids, rows, draws, report_row)
+    held = store.gather_rows(ids, next(iter(rows.values())))
+    return held, build_stored_geometries(images, held.tolist())
+
+
+def build_stored_geometries(
+    images: Mapping[str, ImageSpec], is_gathered: Sequence[bool]
+) -> dict[int, dict[str, Geometry]]:
+    """Returns the geometries of the rows that were copied from arrays, which are served as they are."""
+    stored = {name: compute_fixed_geometry(image, (image.height, image.width)) for name, image in images.items()}
+    return {place: stored for place, is_there in enumerate(is_gathered) if is_there}

@@ -24,8 +24,8 @@ from streamd.decode.pil_image import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
 from streamd.ipc.parent_death import die_with_parent
-from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
-from streamd.worker.gathering import gather_samples
+from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.worker.fill_rows import gather_samples
 from streamd.worker.main import apply_worker_limits
 from streamd.worker.stream_reader import StreamReader
 

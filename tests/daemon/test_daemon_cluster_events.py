@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamd.core.status import ClusterStatus, NodeStatus
-from streamd.daemon.cluster_events import log_cluster_changes
+from streamd.daemon.status_builder import log_cluster_changes
 
 SERVING, SILENT = NodeStatus("a", "serving", 1), NodeStatus("a", "silent", 1)
 REFUSED = NodeStatus("b", "refused", 1, waits_for="its data are missing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamd.core.status import COUNTED_SPAN_S
-from streamd.daemon.sliding_count import SlidingCount, compute_window
+from streamd.daemon.status_builder import SlidingCount, compute_window
 
 
 def test_amounts_within_the_span_are_counted() -> None:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.decode.drawn_text import draw_text, measure_width, shorten_text
+from streamd.decode.drawn_picture import draw_text, measure_width, shorten_text
 
 WHITE = (255, 255, 255)
 BLACK = (0, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.gate.held_frames import HeldFrames
+from streamd.gate.network_gate import HeldFrames
 from streamd.limits import KEY_WAITING_BYTES, KEY_WAITING_FRAMES
 
 BUSY, OTHER = 1, 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.gate.open_connections import OpenConnections
+from streamd.gate.network_router import OpenConnections
 
 
 def test_a_connection_has_the_routing_id_of_its_first_frame() -> None:

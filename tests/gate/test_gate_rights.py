@@ -7,7 +7,7 @@ from support.sample_specs import SPEC
 
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
-from streamd.gate.rights import find_refusal, limit_answer
+from streamd.gate.network_gate import find_refusal, limit_answer
 from streamd.ipc.key_files import ClientKey
 from streamd.ipc.messages import (
     AskMonitor,

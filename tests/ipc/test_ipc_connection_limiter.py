@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.ipc.connection_limiter import ConnectionLimiter
+from streamd.ipc.router import ConnectionLimiter
 from streamd.limits import KNOCKS
 
 LIMIT_S = 10.0
@@ -144,7 +144,7 @@ async def test_files_that_a_killed_daemon_left_beside_the_path_do_not_matter(pla
 async def test_listening_is_retried_when_the_folder_cannot_be_written(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamd.ipc.connection_limiter._LISTEN_RETRY_S", 0.01)
+    monkeypatch.setattr("streamd.ipc.router._LISTEN_RETRY_S", 0.01)
     caplog.set_level(logging.WARNING, "streamd")
     async with opened(place) as rig:
         listen, refused = rig.limiter._open_listening_socket, iter([OSError(28, "No space left on device")])

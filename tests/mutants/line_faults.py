@@ -24,7 +24,7 @@ FAULTS: Final = (
     # --- slots
     Fault(
         "a slot is free while a trainer still holds its batch",
-        "scheduler/leases.py",
+        "scheduler/scheduler.py",
         "if entry.lease_count or not entry.is_whole:",
         "if not entry.is_whole:",
     ),
@@ -36,13 +36,13 @@ FAULTS: Final = (
     ),
     Fault(
         "slots of a trainer that died are written again",
-        "scheduler/leases.py",
+        "scheduler/scheduler.py",
         "entry.may_stay_mapped = True",
         "entry.may_stay_mapped = False",
     ),
     Fault(
         "a slot that a forked child may see is written again",
-        "scheduler/leases.py",
+        "scheduler/scheduler.py",
         "entry.may_stay_mapped = entry.may_be_read = True",
         "entry.may_be_read = True",
     ),
@@ -103,7 +103,7 @@ FAULTS: Final = (
     ),
     Fault(
         "a session that ends takes what its trainer holds off the books",
-        "scheduler/leases.py",
+        "scheduler/scheduler.py",
         "over = ended.leases.keys() - set(kept)",
         "over = ended.leases.keys()",
     ),
@@ -115,7 +115,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the first of the releases told together is forgotten",
-        "scheduler/leases.py",
+        "scheduler/scheduler.py",
         "for number in event.numbers:",
         "for number in event.numbers[1:]:",
     ),

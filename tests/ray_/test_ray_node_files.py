@@ -9,7 +9,7 @@ import pytest
 
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
-from streamd.ray.node_files import NodeFiles
+from streamd.ray.node_actor import NodeFiles
 
 
 def test_a_manifest_is_found_under_its_key_until_the_node_ends() -> None:

@@ -21,8 +21,7 @@ from streamd.ray import node_keeper
 from streamd.ray.cluster import Cluster, NodeLostError, NodeUnfitError
 from streamd.ray.node_actor import NodeDescription
 from streamd.ray.node_choice import ClusterNode
-from streamd.ray.node_keeper import NodeKeeper
-from streamd.ray.offered_streams import OfferedStream
+from streamd.ray.node_keeper import NodeKeeper, OfferedStream
 
 PIXELS = PixelId("a" * 32)
 

@@ -13,7 +13,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ProtocolError
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import FillRows
-from streamd.ray.slot_writer import MappedSlots, write_rows
+from streamd.ray.bridge import MappedSlots, write_rows
 
 
 def task_of(spec: StreamSpec, rows: list[int]) -> FillRows:

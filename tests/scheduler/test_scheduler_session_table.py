@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.scheduler_driver import train, wish
 
+from streamd.scheduler.scheduler import SessionTable
 from streamd.scheduler.session import ScheduledSession
-from streamd.scheduler.session_table import SessionTable
 
 
 def add(table: SessionTable, number: int, stream: str) -> ScheduledSession:

@@ -20,7 +20,7 @@ from streamd.client.session import ClientAction, ClientSession, ReceivedBatch
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
-from streamd.scheduler.leases import LeaseManager
+from streamd.scheduler.scheduler import LeaseManager
 from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 ROOT = Path(__file__).parents[2]

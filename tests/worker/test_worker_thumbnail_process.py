@@ -19,7 +19,7 @@ from support.served_folder import file_of, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
-from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.worker.thumbnail_process import answer_request, draw_thumbnails
 
 

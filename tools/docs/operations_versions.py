@@ -9,13 +9,13 @@ from operations_table import table
 from streamd.core.sampler import ORDER_VERSION
 from streamd.core.token import Token
 from streamd.dataset.cache import file
-from streamd.dataset.manifest import header
+from streamd.dataset.manifest import manifest
 from streamd.frameworks import checkpoint
 from streamd.ipc import frames
 
 
 def version_table() -> str:
-    read = " and ".join(map(str, header.READABLE_VERSIONS))
+    read = " and ".join(map(str, manifest.READABLE_VERSIONS))
     rows = [
         (
             "the wire, between daemon and trainers",
@@ -37,7 +37,7 @@ def version_table() -> str:
         ),
         (
             "lists of samples, `….manifest`",
-            str(header.VERSION),
+            str(manifest.VERSION),
             f"{read} are read; another is refused by name: remove it, and the samples are listed again",
         ),
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),

@@ -15,17 +15,20 @@ import time
 from collections.abc import Container, Iterator, Mapping
 from io import BytesIO
 from itertools import compress
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.check.mask_reading import count_array_class_pixels, count_class_pixels, count_odd_sizes
+from streamd.cli.check.masks import compare_sizes, find_leader
 from streamd.cli.check.reader_messages import (
+    ClassPixels,
     FaultEffect,
     GroupResult,
     OddBoxes,
+    OddSizes,
     PictureOddity,
     SampleFault,
     SampleGroup,
@@ -35,6 +38,7 @@ from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
+from streamd.decode.class_numbers import read_class_numbers
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
 from streamd.decode.exif import SIDEWAYS, UPRIGHT, find_orientation, parse_orientation
 from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size
@@ -46,9 +50,9 @@ from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.parent_death import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
-from streamd.worker.array_records import ArrayRecords
+from streamd.worker.array_records import ArrayRecords, find_image_arrays
 from streamd.worker.box_labels import build_box_label, find_label_fits, find_label_geometry, read_label_rows
-from streamd.worker.gathering import gather_samples
+from streamd.worker.fill_rows import gather_samples
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
 from streamd.worker.record_store import SampleGeometries
 from streamd.worker.sample_files import SampleBytes
@@ -362,3 +366,46 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# --- What a reading process finds out about masks: sizes that do not fit their pictures, and class numbers.
+
+
+def count_odd_sizes(
+    result: GroupResult, sample_id: int, sizes: Mapping[str, Size], images: Mapping[str, ImageSpec]
+) -> None:
+    """Adds the images of a sample whose size, (height, width), is not that of the image to which they belong."""
+    for name, size in sizes.items():
+        leader = find_leader(name, images)
+        leader_size = None if leader is None else sizes.get(leader)  # the frames of arrays have no size here
+        if leader_size is not None and size != leader_size:
+            found = compare_sizes(sample_id, size, leader_size)
+            result.odd_sizes[name] = result.odd_sizes.get(name, OddSizes()).add_odd_sizes(found)
+
+
+def count_class_pixels(result: GroupResult, files: SampleBytes, images: Mapping[str, ImageSpec]) -> None:
+    """Adds the class numbers of the masks among the files of a sample, which were decoded before without an error."""
+    for of_image, (name, image) in zip(files, images.items(), strict=True):
+        if image.mode == "index":
+            for data in (of_image,) if isinstance(of_image, bytes) else of_image:
+                _add_class_numbers(result, name, read_class_numbers(data, detect_format(data)))
+
+
+def count_array_class_pixels(result: GroupResult, sample_id: int, reader: StreamReader) -> None:
+    """Adds the class numbers of the masks of a sample that are rows of arrays."""
+    images, store = reader.spec.images, reader.store
+    if not isinstance(store, ArrayRecords):
+        return  # one image of numbers other than classes
+    arrays = find_image_arrays(reader.manifest, images)
+    for name, image in images.items():
+        if image.mode == "index":
+            row = np.empty((1, *arrays[name].shape), arrays[name].served_dtype)
+            if store.stores[name].gather_rows(np.array([sample_id], np.int64), row).all():
+                _add_class_numbers(result, name, row)
+
+
+def _add_class_numbers(result: GroupResult, name: str, numbers: npt.NDArray[Any]) -> None:
+    counts = np.bincount(numbers.ravel())  # no number is above 65,535, or the sample would be bad
+    found = np.flatnonzero(counts)
+    pixels = ClassPixels(1, dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
+    result.class_pixels[name] = result.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)

@@ -34,7 +34,7 @@ from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
 from streamd.decode.pil_image import build_pil_image
-from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 
 _FRESH_S: Final = 1.0  # requests within this time receive the same batch

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamd.core.spec import LabelSpec
+from streamd.core.text import format_count
 from streamd.dataset.coco import CocoSource
-from streamd.dataset.coco.annotations import CocoFile
 from streamd.dataset.files import lookup
 from streamd.dataset.labels.boxes import (
     DEFAULT_BOX_LABELS,
@@ -18,16 +26,20 @@ from streamd.dataset.labels.boxes import (
     get_own_box_rule,
 )
 from streamd.dataset.labels.cells import SourceRows
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.faults import raise_collected_faults, warn_of_equal_classes
+from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import (
+    Int64s,
     ListedValues,
     ScannedSamples,
     build_drawn_size_columns,
     build_label_key,
 )
+from streamd.dataset.paths.confined import format_first_names, format_path, translate_read_errors
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
+from streamd.limits import GIB, MAX_ANNOTATION_BYTES, MAX_PIXELS
 
 
 def scan_coco(
@@ -70,3 +82,207 @@ def _build_label(name: str, label: LabelSource, file: CocoFile, key: str) -> tup
         file.format_location,
         key,
     )
+
+
+# --- Reads a COCO file: its pictures, its categories in the order of their ids, and what is annotated in each picture.
+
+
+Identifier = int | str
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Values = TypeVar("Values", bound=np.generic)
+
+_log: Final = logging.getLogger("streamd.sources")
+_BOX_NUMBERS: Final = 4  # left, top, width, height
+_POINT_NUMBERS: Final = 3  # x, y, and 0 for a point that is not labelled
+_SHOWN_CHARS: Final = 80
+
+
+class _Picture(msgspec.Struct, gc=False):
+    """A picture, and the size that its objects were drawn on. Exporters leave that out, or write null or 0."""
+
+    id: Identifier
+    file_name: str
+    width: Any = None
+    height: Any = None
+
+    @property
+    def drawn_size(self) -> tuple[int, int]:
+        """The (height, width), or (0, 0) where the file does not give both."""
+        sides = [
+            round(side) if type(side) in {int, float} and 0 < side <= MAX_PIXELS else 0
+            for side in (self.height, self.width)
+        ]
+        return (sides[0], sides[1]) if all(sides) else (0, 0)
+
+
+class _Category(msgspec.Struct, gc=False):
+    id: Identifier
+    name: str
+
+
+class _Annotation(msgspec.Struct, gc=False):
+    """One object in a picture. Its outline and its area are not read."""
+
+    image_id: Identifier
+    id: Identifier | None = None
+    category_id: Identifier | None = None
+    bbox: list[float] | None = None
+    keypoints: list[float] | None = None
+    iscrowd: int | bool = 0
+
+
+class _AnnotationFile(msgspec.Struct):
+    images: list[_Picture]
+    annotations: list[_Annotation]
+    categories: list[_Category]
+
+
+_decoder: Final = msgspec.json.Decoder(_AnnotationFile)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Objects(Generic[Values]):
+    """The objects of all pictures, in the order of the pictures, and within a picture in that of the file.
+
+    `counts` (n,) is how many each picture has, `numbers` their boxes (total, 4) or points (total, 2), and `values`
+    (total,) the number of each box's class, or which points are labelled.
+    """
+
+    counts: Int64s
+    numbers: Floats
+    values: npt.NDArray[Values]
+
+
+class CocoFile:
+    """The contents of a COCO file at `path`; `key` is the configuration key that names it."""
+
+    def __init__(self, path: Path, key: str, contents: _AnnotationFile, *, keep_crowds: bool) -> None:
+        self._name, self._key = format_path(path), key
+        self.file_names = [picture.file_name for picture in contents.images]
+        self.drawn_sizes = np.array([picture.drawn_size for picture in contents.images], np.int64).reshape(-1, 2)
+        self._rows = self._number_identifiers([picture.id for picture in contents.images], "pictures")
+        categories = self._sort_categories(contents.categories)
+        for what, names in (("file_name", self.file_names), ("category", [each.name for each in categories])):
+            if (odd := next((name for name in names if "\0" in name), None)) is not None:
+                raise ConfigError(f"{key}: {self._name} has the {what} {odd!r} with a NUL in it; correct it")
+        self.classes: tuple[int | str, ...] = tuple(category.name for category in categories)
+        where, ids = f"{key}: {self._name}", [category.id for category in categories]
+        warn_of_equal_classes(where, "categories", self.classes, ids)
+        self._classes = self._number_identifiers([category.id for category in categories], "categories")
+        self._annotations = [each for each in contents.annotations if keep_crowds or not each.iscrowd]
+        self._owners = np.array([self._find_picture(each) for each in self._annotations], np.int64)
+        self._log_empty_pictures()
+
+    def _log_empty_pictures(self) -> None:
+        """Logs how many pictures have no object: a file may have been cut to a part of the annotations."""
+        empty = np.flatnonzero(self._count_objects(self._owners) == 0).tolist()
+        if empty:
+            names = format_first_names(os.fsencode(self.file_names[row]) for row in empty)
+            what = f"{len(empty):,} of {format_count(len(self.file_names), 'picture')} have no object"
+            _log.info("%s: %s: %s: %s", self._key, self._name, what, names)
+
+    @staticmethod
+    def read(path: Path, key: str, *, keep_crowds: bool) -> CocoFile:
+        """Reads the file. Raises ConfigError where it is missing, too large, or no COCO file."""
+        with translate_read_errors(path, key):
+            if path.is_dir():
+                raise ConfigError(f"{key}: {format_path(path)} is a folder; name the file of annotations in it")
+            if (size := path.stat().st_size) > MAX_ANNOTATION_BYTES:
+                raise ConfigError(
+                    f"{key}: {format_path(path)} has {size:,} bytes, and at most {MAX_ANNOTATION_BYTES // GIB} GiB are "
+                    "read; split it into several files"
+                )
+            data = path.read_bytes()
+        try:
+            contents = decode_json(data, _decoder)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(
+                f"{key}: {format_path(path)} is not a COCO file of boxes: {error}; it needs images with id and "
+                "file_name, annotations with image_id, category_id and bbox, and categories with id and name"
+            ) from error
+        return CocoFile(path, key, contents, keep_crowds=keep_crowds)
+
+    def format_location(self, row: int) -> str:
+        """Returns where a person finds a picture: the file, and the picture's name."""
+        return f"{self._name}, image {self.file_names[row]!r}"
+
+    def collect_boxes(self) -> Objects[np.int64]:
+        """Returns the boxes with their classes: left, top, width and height in pixels. Raises ConfigError."""
+        numbers = [self._get_box(each) for each in self._annotations]
+        codes = np.array([self._find_class(each) for each in self._annotations], np.int64)
+        order = np.argsort(self._owners, kind="stable")
+        boxes = np.array(numbers, np.float64).reshape(-1, _BOX_NUMBERS)
+        return Objects(self._count_objects(self._owners), boxes[order], codes[order])
+
+    def collect_points(self) -> Objects[np.bool_]:
+        """Returns the key points of all objects, one object after another, and which of them are labelled.
+
+        Raises ConfigError for a list that is not made of x, y and visibility.
+        """
+        having = [(each, owner) for each, owner in zip(self._annotations, self._owners, strict=True) if each.keypoints]
+        if not having:
+            raise ConfigError(
+                f"{self._key}: {self._name} has no keypoints, but a label of type points is asked for; name a file "
+                "such as person_keypoints.json, or remove the label"
+            )
+        order = np.argsort([owner for _, owner in having], kind="stable")
+        lists = [self._get_points(having[place][0]) for place in order.tolist()]
+        lengths = np.array([len(each) // _POINT_NUMBERS for each in lists], np.int64)
+        flat = np.array([number for each in lists for number in each], np.float64).reshape(-1, _POINT_NUMBERS)
+        owners = np.repeat(np.array([having[place][1] for place in order.tolist()], np.int64), lengths)
+        return Objects(self._count_objects(owners), flat[:, :2], flat[:, 2] != 0)
+
+    def _count_objects(self, owners: Int64s) -> Int64s:
+        return np.bincount(owners, minlength=len(self.file_names)).astype(np.int64)
+
+    def _number_identifiers(self, identifiers: Sequence[Identifier], what: str) -> dict[Identifier, int]:
+        """Returns the place of each id. Raises ConfigError for one that stands there twice."""
+        places: dict[Identifier, int] = {}
+        for place, identifier in enumerate(identifiers):
+            if places.setdefault(identifier, place) != place:
+                raise ConfigError(
+                    f"{self._key}: {self._name} has two {what} with id {identifier!r}; give each an id of its own"
+                )
+        return places
+
+    def _sort_categories(self, categories: Iterable[_Category]) -> list[_Category]:
+        try:
+            return sorted(categories, key=lambda category: category.id)  # ids of two types raise
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._key}: {self._name} has categories whose ids are numbers and others whose ids are texts, which "
+                "have no order; make all of them numbers"
+            ) from error
+
+    def _find_picture(self, annotation: _Annotation) -> int:
+        row = self._rows.get(annotation.image_id)
+        if row is None:
+            raise self._build_error(annotation, f"refers to image {annotation.image_id!r}, which is not under images")
+        return row
+
+    def _find_class(self, annotation: _Annotation) -> int:
+        code = -1 if annotation.category_id is None else self._classes.get(annotation.category_id, -1)
+        if code < 0:
+            raise self._build_error(
+                annotation, f"refers to category {annotation.category_id!r}, which is not under categories"
+            )
+        return code
+
+    def _get_box(self, annotation: _Annotation) -> list[float]:
+        if annotation.bbox is None or len(annotation.bbox) != _BOX_NUMBERS:
+            found = "no bbox" if annotation.bbox is None else f"the bbox {str(annotation.bbox)[:_SHOWN_CHARS]}"
+            raise self._build_error(annotation, f"has {found}; a bbox is [left, top, width, height]")
+        return annotation.bbox
+
+    def _get_points(self, annotation: _Annotation) -> list[float]:
+        points = annotation.keypoints or []
+        if len(points) % _POINT_NUMBERS:
+            raise self._build_error(
+                annotation, f"has keypoints of {len(points)} numbers; each point is x, y and its visibility"
+            )
+        return points
+
+    def _build_error(self, annotation: _Annotation, what: str) -> ConfigError:
+        name = "an annotation" if annotation.id is None else f"annotation {annotation.id!r}"
+        return ConfigError(f"{self._key}: {self._name}: {name} {what}; correct it, or remove it")

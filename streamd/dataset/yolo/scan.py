@@ -6,11 +6,16 @@ Pictures of a folder are in byte order of their paths, those of a list file in i
 from __future__ import annotations
 
 import os
+import posixpath
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamd.core.host import read_regular_file
@@ -22,12 +27,20 @@ from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, ConfinedRoot, format_path, translate_read_errors
+from streamd.dataset.paths.confined import (
+    IMAGE_SUFFIXES,
+    PROGRESS_FILES,
+    ConfinedRoot,
+    format_path,
+    join_name,
+    log_unmatched_labels,
+    translate_read_errors,
+)
 from streamd.dataset.sources import LabelSource
 from streamd.dataset.yolo import YoloSource
 from streamd.dataset.yolo.data_yaml import YoloData, read_data_yaml
-from streamd.dataset.yolo.label_files import LabelReader, YoloBoxes
 from streamd.errors import ConfigError
+from streamd.limits import MAX_LABEL_FILE_BYTES, MIB
 
 _Listed = tuple[list[bytes], Int64s, Int64s]  # names, sizes in bytes, mtimes in ns
 
@@ -126,3 +139,173 @@ def _list_named_pictures(path: Path, base: Path, root: Path, key: str, progress:
     files = lookup.normalize_file_names(rows, pa.array(whole, pa.large_string()), root, key)
     sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, key, progress)
     return list(files), sizes, mtimes_ns
+
+
+# --- Reads the boxes of a YOLO data set: one text file a picture, one line `class cx cy width height` a box.
+#
+# The file of a picture has its name with the suffix .txt. It lies where the picture does, with the last folder
+# `images` of the path replaced by `labels`; in a data set without such folders, beside the picture. A picture without
+# a file has no boxes. A line with more numbers is the outline of an object, x and y of its corners, and gives the box
+# around it; or, where the data.yaml has a kpt_shape, a box with key points behind it, which are not read.
+
+
+Floats = npt.NDArray[np.float64]
+
+_IMAGES, _LABELS = b"images", b"labels"
+_NO_LABELS: Final = frozenset(b"classes train val valid validation test readme notes".split())  # stems of other texts
+_BOX_FIELDS: Final = 5  # class, centre, width and height
+_PLAIN: Final = re.compile(
+    r"[!-^`-~]+"
+)  # ASCII but the underscore: float() would take 1_000, and digits of other scripts
+_SHOWN_CHARS: Final = 80  # of a line in a message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class YoloBoxes:
+    """The boxes of all pictures, one picture after another: `counts` (n,), centre and size `numbers` (total, 4)."""
+
+    counts: Int64s
+    numbers: Floats
+    classes: Int64s
+
+
+class LabelReader:
+    """Reads label files beneath `root`; `key` is the configuration key of the source, `names` counts the classes.
+
+    `has_points`: lines have key points behind the box.
+    """
+
+    def __init__(self, root: Path, key: str, names: int, *, has_points: bool) -> None:
+        self._root, self._key, self._names = ConfinedRoot(os.fsencode(root), key), key, names
+        self._has_points = has_points
+        self._folders: dict[bytes, bytes] = {}  # each folder of labels with its links followed
+        self._numbers: list[list[float]] = []
+        self._classes: list[int] = []
+
+    def read_boxes(self, pictures: Sequence[bytes], progress: Callable[[int], None]) -> YoloBoxes:
+        """Reads the boxes of `pictures`, names relative to the root. Raises ConfigError, naming file and line.
+
+        Raises it also where not one picture has a file of labels.
+        """
+        for find_name in (find_label_name, find_label_name_beside):
+            names = [find_name(picture) for picture in pictures]
+            counts = [self._read_file(name, progress, place) for place, name in enumerate(names)]
+            if any(count is not None for count in counts):
+                owners = dict(zip(names, pictures, strict=True))
+                lone = {name: owners[name] for name, count in zip(names, counts, strict=True) if count is None}
+                unmatched = self._list_unmatched_files(owners)
+                log_unmatched_labels(self._key, unmatched, lone, len(pictures))
+                found = np.array([count or 0 for count in counts], np.int64)
+                numbers = np.array(self._numbers, np.float64).reshape(-1, _BOX_FIELDS - 1)
+                return YoloBoxes(found, numbers, np.array(self._classes, np.int64))
+        raise ConfigError(
+            f"{self._key}: none of {len(pictures):,} pictures has a file of labels, such as "
+            f"{format_path(self._root.join_path(find_label_name(pictures[0])))}; put the labels there, or write "
+            "labels: {} to serve the pictures alone"
+        )
+
+    def _list_unmatched_files(self, owners: Mapping[bytes, bytes]) -> list[bytes]:
+        """Returns the files of labels, in the folders of those of the pictures, whose picture is not there.
+
+        `owners` has the picture of each file of labels. Files of pictures that are there, and in no list, are none.
+        """
+        stems: dict[bytes, set[bytes]] = {}  # of the pictures that are there, by the folder of their files of labels
+        for label_folder, folder in {(_split_folder(name), _split_folder(owners[name])) for name in owners}:
+            pictures = (name for name in self._list_names(folder) if name.lower().endswith(IMAGE_SUFFIXES))
+            stems.setdefault(label_folder, set()).update(name.rpartition(b".")[0] for name in pictures)
+        found = []
+        for folder, known in sorted(stems.items()):
+            for name in sorted(self._list_names(folder)):
+                stem, _, suffix = name.rpartition(b".")
+                is_label = suffix.lower() == b"txt" and stem.lower() not in _NO_LABELS and name[:1] != b"."
+                if is_label and join_name(folder, name) not in owners and (suffix != b"txt" or stem not in known):
+                    found.append(join_name(folder, name))
+        return found
+
+    def _list_names(self, folder: bytes) -> list[bytes]:
+        try:
+            return os.listdir(self._root.join_path(folder))  # noqa: PTH208 - names are bytes, which pathlib does not take
+        except OSError:  # a folder that is not there holds none, and one that cannot be read has been refused
+            return []
+
+    def _read_file(self, name: bytes, progress: Callable[[int], None], place: int) -> int | None:
+        """Adds the boxes of a file. Returns their number; None if there is no such file."""
+        if place % PROGRESS_FILES == 0:
+            progress(place)
+        found = self._root.stat_file(self._resolve_folder(name))
+        if found is None:
+            return None
+        path = self._root.join_path(found[0])
+        if found[1].st_size > MAX_LABEL_FILE_BYTES:
+            raise ConfigError(
+                f"{self._key}: {format_path(path)} has more than {MAX_LABEL_FILE_BYTES // MIB} MiB, so it holds no "
+                "labels of one picture; remove or correct it"
+            )
+        with translate_read_errors(path, self._key):
+            data = Path(os.fsdecode(path)).read_bytes()
+        try:
+            text = decode_text(data)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._key}: {format_path(path)} is not UTF-8 text; save it as UTF-8") from error
+        before = len(self._classes)
+        for number, line in enumerate(split_lines(text), 1):
+            if fields := line.split():
+                self._add_line(fields, path, number)
+        return len(self._classes) - before
+
+    def _resolve_folder(self, name: bytes) -> bytes:
+        """Returns the name with the links of its folder followed, so that no label lies outside the root."""
+        folder, _, base = name.rpartition(b"/")
+        if folder not in self._folders:
+            self._folders[folder] = self._root.resolve_name(folder)
+        return posixpath.join(self._folders[folder], base)
+
+    def _add_line(self, fields: Sequence[str], path: bytes, line: int) -> None:
+        if not all(map(_PLAIN.fullmatch, fields)):
+            raise self._build_line_error(fields, path, line, "which are not all numbers")
+        try:
+            code, *numbers = map(float, fields)
+        except ValueError as error:
+            raise self._build_line_error(fields, path, line, "which are not all numbers") from error
+        if not np.isfinite(numbers).all():
+            raise self._build_line_error(fields, path, line, "which are not all finite numbers")
+        if not (code.is_integer() and 0 <= code < self._names):
+            what = f"but class {code:g} is not one of the {self._names} names of the data.yaml, counted from 0"
+            raise self._build_line_error(fields, path, line, what)
+        box = self._find_box(numbers)
+        if box is None:
+            raise self._build_line_error(fields, path, line, "but a box is: class, centre x and y, width, height")
+        self._classes.append(int(code))
+        self._numbers.append(box)
+
+    def _find_box(self, numbers: Sequence[float]) -> list[float] | None:
+        """Returns centre, width and height: as they are given, or of the box around an outline."""
+        if len(numbers) == _BOX_FIELDS - 1 or (self._has_points and len(numbers) >= _BOX_FIELDS):
+            return list(numbers[: _BOX_FIELDS - 1])
+        if len(numbers) < _BOX_FIELDS or len(numbers) % 2:
+            return None
+        xs, ys = numbers[::2], numbers[1::2]
+        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+        return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+
+    def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
+        text = " ".join(fields)[:_SHOWN_CHARS]
+        return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
+
+
+def _split_folder(name: bytes) -> bytes:
+    return name.rpartition(b"/")[0]
+
+
+def find_label_name(picture: bytes) -> bytes:
+    """Returns the name of a picture's label file: with the last folder `images` of its path replaced by `labels`."""
+    folders = picture.split(b"/")[:-1]
+    if _IMAGES in folders:
+        folders[len(folders) - 1 - folders[::-1].index(_IMAGES)] = _LABELS
+    stem = picture.rpartition(b"/")[2].rpartition(b".")[0]
+    return b"/".join([*folders, stem + b".txt"])
+
+
+def find_label_name_beside(picture: bytes) -> bytes:
+    """Returns the name of a label file that lies in the same folder as its picture."""
+    return picture.rpartition(b".")[0] + b".txt"

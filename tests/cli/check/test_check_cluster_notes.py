@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamd.cli.check.cluster_notes import compute_decoding_share, list_cluster_notes
+from streamd.cli.check.run import compute_decoding_share, list_cluster_notes
 from streamd.config.load import load_config
 from streamd.config.schema import Config
 

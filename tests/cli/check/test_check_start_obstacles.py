@@ -12,7 +12,7 @@ import pytest
 from support.daemon_process import stream_config, write_images
 
 from streamd.cli.check import run
-from streamd.cli.check.start_obstacles import StartObstacles, find_start_obstacles
+from streamd.cli.check.run import StartObstacles, find_start_obstacles
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
 from streamd.config.schema import Config

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pytest
 from support.sample_batches import flat, noise, some_batch, some_masked_batch
 
-from streamd.cli.show.contact_sheet import draw_sheet
-from streamd.cli.show.sheet_grid import SheetGrid, compute_shown_size
+from streamd.cli.show.contact_sheet import SheetGrid, compute_shown_size, draw_sheet
 from streamd.client import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.class_colours import get_box_colour, get_class_colour

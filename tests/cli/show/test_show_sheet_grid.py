@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from streamd.cli.show.sheet_grid import SheetGrid, choose_reduced_side, compute_shown_size
+from streamd.cli.show.contact_sheet import SheetGrid, choose_reduced_side, compute_shown_size
 
 TOP = 80
 

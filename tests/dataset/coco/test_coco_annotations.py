@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.boxed_pictures import write_coco
 
-from streamd.dataset.coco.annotations import CocoFile
+from streamd.dataset.coco.scan import CocoFile
 from streamd.errors import ConfigError
 
 
@@ -94,5 +94,5 @@ def test_other_files_and_folders_are_refused(tmp_path: Path, monkeypatch: pytest
     assert "'a.json' is not a COCO file of boxes" in refusal(path)
     assert "is a folder; name the file of annotations in it" in refusal(tmp_path)
     assert "there is no" in refusal(tmp_path / "gone.json")
-    monkeypatch.setattr("streamd.dataset.coco.annotations.MAX_ANNOTATION_BYTES", 0)
+    monkeypatch.setattr("streamd.dataset.coco.scan.MAX_ANNOTATION_BYTES", 0)
     assert "'a.json' has 1 bytes, and at most 0 GiB are read" in refusal(path)

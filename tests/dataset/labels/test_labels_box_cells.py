@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from support.boxed_pictures import column
 
-from streamd.dataset.labels.box_cells import BOX_FORM, POINT_FORM, read_cell_lists
+from streamd.dataset.labels.boxes import BOX_FORM, POINT_FORM, read_cell_lists
 from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.errors import ConfigError
 

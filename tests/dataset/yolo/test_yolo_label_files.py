@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.dataset.yolo import label_files
-from streamd.dataset.yolo.label_files import LabelReader, YoloBoxes, find_label_name
+from streamd.dataset.yolo import scan
+from streamd.dataset.yolo.scan import LabelReader, YoloBoxes, find_label_name
 from streamd.errors import ConfigError
 
 
@@ -88,7 +88,7 @@ def test_a_file_too_large_and_one_outside_of_the_root_are_refused(
     (root / "labels").symlink_to(tmp_path / "out")
     with pytest.raises(ConfigError, match="outside"):
         read(root, b"images/0.jpg")
-    monkeypatch.setattr(label_files, "MAX_LABEL_FILE_BYTES", 3)
+    monkeypatch.setattr(scan, "MAX_LABEL_FILE_BYTES", 3)
     with pytest.raises(ConfigError, match="so it holds no labels of one picture"):
         read(tmp_path, b"out/0.jpg")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.stored_numbers import build_numbers, encode_npy
 
-from streamd.decode.raw.npy import read_raw_npy
+from streamd.decode.raw.decode import read_raw_npy
 from streamd.decode.raw.picture import RawForm
 from streamd.decode.resize import BadImageError
 
