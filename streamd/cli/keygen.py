@@ -17,7 +17,7 @@ def keygen(
     ] = None,
 ) -> None:
     """Makes a CURVE key pair: NAME.key, which others may read, and NAME.key_secret, which stays where it is."""
-    from streamd.client.curve_keys import create_key_pair  # noqa: PLC0415 - not needed for --help
+    from streamd.client.sockets import create_key_pair  # noqa: PLC0415 - not needed for --help
     from streamd.ipc.key_files import write_key_files  # noqa: PLC0415 - as above
 
     chosen = folder.absolute().name if name is None else name

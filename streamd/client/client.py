@@ -15,36 +15,35 @@ from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
 import zmq
 
 from streamd.client.arguments import (
+    Start,
+    parse_batch_number,
+    parse_counts,
     parse_patience,
+    parse_rank,
     parse_sample_ids,
+    parse_start_option,
     parse_stream_name,
     parse_timeout,
     parse_trainer_name,
+    parse_uneven,
     parse_word,
 )
 from streamd.client.batch import Batch
-from streamd.client.curve_keys import CurveKeys, find_curve_keys
 from streamd.client.other_systems import check_endpoint_system
 from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import (
     KEY_REFUSAL,
+    CurveKeys,
     UnreachableError,
     find_connect_address,
+    find_curve_keys,
     is_key_refused,
     is_socket_listening,
     open_dealer_socket,
     open_loss_monitor,
 )
 from streamd.client.stream import Stream
-from streamd.client.subscribe_arguments import (
-    Start,
-    parse_batch_number,
-    parse_counts,
-    parse_rank,
-    parse_start_option,
-    parse_uneven,
-)
 from streamd.client.waiting import AbsenceReporter, print_stderr_line
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy

@@ -8,22 +8,21 @@ held at a fork are reported as retired when they end: the daemon never writes to
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import zmq
 
-from streamd.client.arriving_pixels import ArrivingPixels
-from streamd.client.curve_keys import CurveKeys
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection, LeaseReturns, list_ended_connections, observe_forks
-from streamd.client.readiness import DescriptorPoller
+from streamd.client.leases import DescriptorPoller, EndedConnection, LeaseReturns, list_ended_connections, observe_forks
 from streamd.client.session import (
     AcceptWelcome,
     ChangeCredit,
@@ -39,6 +38,7 @@ from streamd.client.session import (
 )
 from streamd.client.sockets import (
     KEY_REFUSAL,
+    CurveKeys,
     UnreachableError,
     find_connect_address,
     has_socket_input,
@@ -46,14 +46,13 @@ from streamd.client.sockets import (
     open_dealer_socket,
     open_loss_monitor,
 )
-from streamd.client.thread_start import join_started_thread, start_thread_in_helper
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
 from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import PRIVATE_WANTED, drop_private_pages, map_private, map_readable
-from streamd.ipc.messages import Welcome
+from streamd.ipc.messages import BatchReady, Welcome
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0
@@ -481,3 +480,106 @@ class IOThread:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
+
+
+# --- Puts the pixels of a batch together, which arrive in pieces, each in a message of its own behind the batch's
+# header.
+#
+# Messages of a connection keep their order, so the pieces that arrive belong to the header before them.
+
+
+@dataclass(slots=True)
+class _ArrivingBatch:
+    frame: bytes
+    memory: memoryview
+    filled: int = 0
+
+
+class ArrivingPixels:
+    """The batch of one connection whose pixels have begun to arrive. Used by the I/O thread."""
+
+    def __init__(self) -> None:
+        self._batch: _ArrivingBatch | None = None
+
+    def begin_batch(self, frame: bytes, piece: memoryview) -> memoryview | None:
+        """Takes a batch's frame and its first piece. Returns the pixels if that is all of them, else None.
+
+        Raises ProtocolError for a frame of anything else.
+        """
+        _, message = decode_daemon_frame(frame)
+        if not isinstance(message, BatchReady) or self._batch is not None or len(piece) > message.slot_bytes:
+            raise ProtocolError("pixels arrived that belong to no batch")
+        if len(piece) == message.slot_bytes:
+            return piece
+        # Memory of malloc's, which gives the pages of one batch to the next; bytearray would fill it with zeros first.
+        memory = np.empty(message.slot_bytes, np.uint8).data
+        self._batch = _ArrivingBatch(frame, memory)
+        self._fill(self._batch, piece)
+        return None
+
+    def add_piece(self, piece: memoryview) -> tuple[bytes, memoryview] | None:
+        """Takes the next piece. Returns the batch's frame and its pixels when they are complete, else None.
+
+        Raises ProtocolError for more pixels than the batch has.
+        """
+        batch = self._batch
+        if batch is None or batch.filled + len(piece) > len(batch.memory):
+            raise ProtocolError("more pixels arrived than their batch has")
+        self._fill(batch, piece)
+        if batch.filled < len(batch.memory):
+            return None
+        self._batch = None
+        return batch.frame, batch.memory.toreadonly()
+
+    def forget_batch(self) -> None:
+        """Drops what has arrived of a batch: its connection has ended."""
+        self._batch = None
+
+    @staticmethod
+    def _fill(batch: _ArrivingBatch, piece: memoryview) -> None:
+        batch.memory[batch.filled : batch.filled + len(piece)] = piece
+        batch.filled += len(piece)
+
+
+# --- Starts threads where an interrupt may fall.
+
+
+def start_thread_in_helper(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
+    """Starts `thread` from a helper thread, which no interrupt reaches, and does not wait for it.
+
+    Thread.start itself waits on Python's own locks: an interrupt (Ctrl-C) leaves it as a RuntimeError, or leaves a lock
+    held that the new thread needs. Returns a lock that is held until the start has succeeded or failed. `on_error`
+    receives the error if the thread cannot be started; it may be called in the helper thread.
+    """
+    starting = threading.Lock()
+    starting.acquire()
+    try:
+        _thread.start_new_thread(_run_thread_start, (thread, on_error, starting))
+    except RuntimeError as error:  # not even the helper thread can be started
+        starting.release()
+        on_error(error)
+    return starting
+
+
+def _run_thread_start(
+    thread: threading.Thread, on_error: Callable[[RuntimeError], None], starting: threading.Lock
+) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        on_error(error)
+    finally:
+        starting.release()
+
+
+def join_started_thread(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
+    """Waits up to `timeout_s` for the end of a thread that `start_thread_in_helper` started.
+
+    `starting` is the lock that it returned, or None if an interrupt came before the assignment.
+    """
+    # A thread that has not started yet is not alive, so the end of the start is awaited first.
+    if starting is not None:
+        with starting:
+            pass
+    if thread.is_alive():
+        thread.join(timeout_s)

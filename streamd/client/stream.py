@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
-from streamd.client.curve_keys import CurveKeys
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
-from streamd.client.session_waits import SessionWaits
-from streamd.client.waiting import AbsenceReporter
+from streamd.client.sockets import CurveKeys
+from streamd.client.waiting import AbsenceReporter, WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt, build_receipt_error
 from streamd.core.slot_layout import compute_layout
@@ -43,7 +42,7 @@ from streamd.errors import (
     StreamdError,
 )
 from streamd.ipc.messages import ReceiptDue
-from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT
+from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT, PROGRESS_DELAY_S
 
 
 @dataclass(slots=True)
@@ -727,3 +726,80 @@ class Stream:
             raise ForkedClientError
         if self._closed:
             raise self._build_closed_error()
+
+
+# --- A loop's waits in one session: for the next batch, and for the receipt at an epoch's end.
+
+
+DescribePlace = Callable[[], str]  # returns where the stream continues, for a line on stderr
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWaits:
+    """Waits for batches and receipts of one session. Used by the loop's thread only."""
+
+    endpoint: str
+    session: ClientSession
+    handoff: Handoff
+    io_thread: IOThread
+    patience_s: float | None
+    reporter: AbsenceReporter
+
+    def wait_for_batch(self, after: Cursor, describe_place: DescribePlace) -> ReceivedBatch:
+        """Returns the next batch and moves the cursor to `after`.
+
+        Raises the stream's error, BatchesHeldError if the loop holds all the credit, or ConnectError when patience is
+        over.
+        """
+        waiting = self._begin_wait("batch", describe_place, self.session.describe_daemon_wait)
+        self.io_thread.set_immediate_lease_reports(now=bool(self.handoff.list_credit_blocking_batches()))
+        try:
+            if (received := self.handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
+                return received
+            # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few they are.
+            self.io_thread.set_immediate_lease_reports(now=True)
+            while (received := self.handoff.take_batch(after, waiting.next_wait_s())) is None:
+                waiting.check_wait_can_end()
+        finally:
+            self.io_thread.set_immediate_lease_reports(now=False)
+            waiting.end_wait()
+        return received
+
+    def wait_for_receipt(self, epoch: int, describe_place: DescribePlace) -> ReceiptDue:
+        """Returns the receipt of an epoch whose batches were all taken. Raises like `wait_for_batch`.
+
+        Batches that the loop holds do not delay a receipt, so they raise no error here.
+        """
+        waiting = self._begin_wait(f"receipt of epoch {epoch}", describe_place, for_batch=False)
+        try:
+            while (due := self.handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
+                waiting.check_wait_can_end()
+        finally:
+            waiting.end_wait()
+        return due
+
+    def _begin_wait(
+        self,
+        wanted: str,
+        describe_place: DescribePlace,
+        describe_awaited: Callable[[], str] = str,
+        *,
+        for_batch: bool = True,
+    ) -> WaitPolicy:
+        session = self.session
+        return WaitPolicy(
+            self.handoff,
+            self.endpoint,
+            self.patience_s,
+            self._ping_daemon,
+            describe_awaited,
+            describe_refusal=lambda: session.refusal or "",
+            describe_place=describe_place,
+            wanted=f"{wanted} of stream {session.subscription.stream!r}",
+            reporter=self.reporter,
+            for_batch=for_batch,
+        )
+
+    def _ping_daemon(self) -> None:
+        # The session belongs to the I/O thread, so the ping is queued and not sent from here.
+        self.io_thread.queue_session_call(lambda: self.session.ping_daemon(time.monotonic()))

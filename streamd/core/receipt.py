@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ import numpy as np
 
 from streamd.core.bad_samples import MASKED, RowStatus
 from streamd.core.permutation import Words, mix64
-from streamd.core.sampler import Ids, compute_batch_index_ranges
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_index_ranges, plan_batches
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment, StreamSpec
 from streamd.errors import ReceiptError
 
@@ -359,3 +359,57 @@ class EpochTally:
             ReceiptSegment(each.base, each.steps, each.rank, each.world, digest)
             for each, digest in zip(history, digests, strict=True)
         )
+
+
+# --- The digest that the steps of an epoch must have, in pieces, each of which any process can compute. Pure.
+#
+# The digest of an epoch is the sum of its pieces (`receipt`). A piece has no data: it names the order of the samples
+# and some steps. So a long epoch is computed in many short turns, and in another process if need be.
+
+
+_ROWS_AT_ONCE: Final = 16384  # rows of one NumPy call: few calls, and all arrays within the processor's cache
+
+
+class DigestPiece(msgspec.Struct, frozen=True):
+    """Some steps of an epoch, and all that decides their samples. See `plan_batches` for `is_last_short`."""
+
+    order: SampleOrder
+    is_last_short: bool
+    order_id: str
+    epoch: int
+    segments: tuple[Segment, ...]
+
+
+def split_into_pieces(spec: StreamSpec, order: SampleOrder, cursor: Cursor, rows: int) -> Iterator[DigestPiece]:
+    """Yields the steps of `cursor`'s history in pieces of at most `rows` samples each, or of one step."""
+    for segments in _split_history(cursor.history, max(1, rows // spec.batch_size)):
+        yield DigestPiece(order, spec.remainder == "keep", spec.order_id, cursor.epoch, tuple(segments))
+
+
+def _split_history(history: Sequence[Segment], most_steps: int) -> Iterator[list[Segment]]:
+    """Yields runs of segments with `most_steps` steps together, the last with fewer."""
+    taken: list[Segment] = []
+    room = most_steps
+    for part in history:
+        done = 0
+        while done < part.steps:
+            steps = min(room, part.steps - done)
+            taken.append(Segment(part.base + done * part.world, steps, part.rank, part.world))
+            done, room = done + steps, room - steps
+            if not room:
+                yield taken
+                taken, room = [], most_steps
+    if taken:
+        yield taken
+
+
+def compute_piece_lanes(piece: DigestPiece) -> Lanes:
+    """Returns the lanes of a piece. The sum of all pieces of an epoch is its digest."""
+    groups = sum_expected_lanes(
+        piece.order_id,
+        piece.epoch,
+        piece.segments,
+        partial(plan_batches, piece.order, piece.epoch, is_last_short=piece.is_last_short),
+        batches_at_once=max(1, _ROWS_AT_ONCE // piece.order.batch_size),
+    )
+    return reduce(add_digest_lanes, groups, EMPTY_LANES)

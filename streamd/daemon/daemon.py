@@ -24,15 +24,15 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import PixelId
 from streamd.core.text import format_count, format_list
+from streamd.daemon.batch_sender import SpawnTask
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.bridge_link import hire_workers
 from streamd.daemon.engine.engine import BatchEngine
+from streamd.daemon.engine.worker_pool import hire_workers
 from streamd.daemon.file_system_events import FileSystemEvents
 from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
-from streamd.daemon.receipt_sender import SpawnTask
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.sessions import OWN_USER

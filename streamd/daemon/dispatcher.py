@@ -15,12 +15,11 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats as Numbers
 from streamd.core.leaky_bucket import LeakyBucket
 from streamd.core.status import ClusterStatus, DaemonStatus
-from streamd.daemon.batch_sender import BatchSender
+from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.receipt_sender import ReceiptSender, SpawnTask
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream

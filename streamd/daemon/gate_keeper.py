@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core import log
-from streamd.daemon.gate_links import GateLink, GateLinks, GateListener, compute_restart_pause
-from streamd.daemon.gate_process import GateProcess
-from streamd.daemon.receipt_sender import SpawnTask
+from streamd.daemon.batch_sender import SpawnTask
+from streamd.daemon.gate_process import GateLink, GateLinks, GateListener, GateProcess, compute_restart_pause
 from streamd.daemon.sessions import OWN_USER
 from streamd.ipc.endpoint import own_socket_path, served_socket_path
 from streamd.ipc.record_link import USER, RecordKind, split_client_frame

@@ -21,9 +21,8 @@ from typing import Final
 
 from streamd.core import log
 from streamd.core.text import FIRST_KEY_USER
-from streamd.daemon.gate_links import GateLink, GateLinks, GateListener, compute_restart_pause
-from streamd.daemon.gate_process import GateProcess
-from streamd.daemon.receipt_sender import SpawnTask
+from streamd.daemon.batch_sender import SpawnTask
+from streamd.daemon.gate_process import GateLink, GateLinks, GateListener, GateProcess, compute_restart_pause
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.time_shares import TimeShares
 from streamd.errors import ConfigError, ProtocolError

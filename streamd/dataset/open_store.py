@@ -12,11 +12,8 @@ from typing import Final
 import numpy as np
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.row_store import RowStore
-from streamd.dataset.arrays.store import ListedRows, SampleStore
-from streamd.dataset.arrays.to_uint8 import RawRows
-from streamd.dataset.hdf5.library_store import Hdf5Store
-from streamd.dataset.hdf5.mapped_store import ChunkStore
+from streamd.dataset.arrays.store import ListedRows, RawRows, RowStore, SampleStore
+from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles

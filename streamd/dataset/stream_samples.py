@@ -23,6 +23,7 @@ from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
+from streamd.dataset.labels.convert import add_tag_counts_to_spec, renumber_tags
 from streamd.dataset.labels.encode import (
     ClassValue,
     add_box_counts_to_spec,
@@ -32,8 +33,7 @@ from streamd.dataset.labels.encode import (
     format_classes,
     order_classes,
 )
-from streamd.dataset.labels.tags import add_tag_counts_to_spec, renumber_tags
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
 from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name

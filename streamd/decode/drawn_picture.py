@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from streamd.core.class_colours import Colour, choose_text_colour, lay_mask_over
 from streamd.core.shown_pictures import ShownBox, ShownPicture, ShownPoint, resample_mask
-from streamd.decode.pil_image import build_pil_image
+from streamd.decode.resize import build_pil_image
 from streamd.errors import MissingExtraError
 
 _PEN: Final = 2  # pixels

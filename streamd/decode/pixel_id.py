@@ -12,8 +12,7 @@ import numpy as np
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import BadImageError, decode_into_rows, list_picture_draws
-from streamd.decode.geometry import draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
 from streamd.decode.raw.planes import resize_numbers
 from streamd.decode.resize import Row
 

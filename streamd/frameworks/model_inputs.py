@@ -14,14 +14,16 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
-from streamd.frameworks.class_weights import (
+from streamd.frameworks.feed_names import (
+    ArrayNames,
     ClassWeights,
     GivenWeights,
     build_class_weights,
     check_keras_class_numbers,
+    choose_inputs,
+    choose_targets,
     describe_arrays,
 )
-from streamd.frameworks.feed_names import ArrayNames, choose_inputs, choose_targets
 
 Array = npt.NDArray[Any]
 Step = TypeVar("Step")

@@ -11,8 +11,7 @@ import socket
 import sys
 
 from streamd.gate import door, network_gate, user_gate
-from streamd.ipc.inherited_state import correct_inherited_state
-from streamd.ipc.parent_death import die_with_parent, raise_oom_score
+from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
 from streamd.limits import GATE_DATA_BYTES, GATE_FILES, REMOTE_GATE_DATA_BYTES
 
 

@@ -13,9 +13,9 @@ import socket
 from collections import deque
 from typing import Final
 
+from streamd.ipc.endpoint import encode_referral
 from streamd.ipc.fd_passing import accept_connection, read_peer
 from streamd.ipc.record_link import USER, LinkCallbacks, RecordKind, RecordLink
-from streamd.ipc.referral import encode_referral
 from streamd.limits import DOOR_REFUSAL_S, DOOR_WAITING
 
 _ROOT: Final = 0

@@ -6,6 +6,7 @@ lost is known at once, also if nothing is sent to it, and that of a removed key 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
@@ -15,18 +16,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import zmq
+from zmq.utils import z85
 
-from streamd.gate.authenticator import DOMAIN
 from streamd.gate.client_keys import ClientKeys
-from streamd.gate.socket_reader import SocketReader, has_input
 from streamd.ipc.key_files import ClientKey, KeyPair, compute_key_user
 from streamd.limits import (
     HANDSHAKE_MS,
     KEEPALIVE_S,
     KEY_OPEN_CONNECTIONS,
+    LINK_TURN_S,
     MAX_CLIENT_FRAME_BYTES,
     REMOTE_BACKLOG,
     REMOTE_QUEUE,
@@ -290,3 +291,109 @@ class OpenConnections:
         descriptor = next(each for each, host in self._silent.items() if host == crowd)
         del self._silent[descriptor]
         return descriptor
+
+
+# --- Decides which keys may connect: the handler that libzmq asks in each CURVE handshake (ZAP, ZeroMQ's RFC 27).
+#
+# The listening socket requires a handler: without an answer, libzmq lets nobody in. The handler lives in the gate's
+# only thread, so an error in it ends the gate, and no gate runs without one.
+
+
+DOMAIN: Final = b"streamd"
+_ADDRESS: Final = "inproc://zeromq.zap.01"  # where libzmq looks for the handler of its process
+_VERSION: Final = b"1.0"
+_PARTS: Final = 7  # of a request with CURVE: version, id, domain, address, identity, mechanism, key
+_KEY_BYTES: Final = 32
+
+
+class Authenticator:
+    """Answers libzmq's questions about keys by `keys`. Lives on the event loop."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: ClientKeys) -> None:
+        self._keys = keys
+        self._socket = context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(_ADDRESS)
+        self._reader = SocketReader(self._socket, self._answer_question)
+
+    def _answer_question(self) -> None:
+        """Answers one question: the user id of a connection is its public key, as text."""
+        who, empty, *question = self._socket.recv_multipart(zmq.DONTWAIT)
+        public = self._find_allowed_key(question)
+        request = question[1] if len(question) > 1 else b""
+        self._send_answer([who, empty, _VERSION, request], public)
+
+    def _send_answer(self, head: list[bytes], public: str) -> None:
+        status, text = (b"200", b"") if public else (b"400", b"this key may not connect")
+        self._socket.send_multipart([*head, status, text, public.encode(), b""])
+        self._reader.schedule_read()
+
+    def _find_allowed_key(self, question: list[bytes]) -> str:
+        """Returns the public key of a question if it may connect, else ""."""
+        if len(question) != _PARTS or question[0] != _VERSION or question[2] != DOMAIN or question[5] != b"CURVE":
+            return ""
+        if len(question[6]) != _KEY_BYTES:
+            return ""
+        public = z85.encode(question[6]).decode()
+        key = self._keys.admit_client(public, question[3].decode(errors="replace"), time.monotonic())
+        return key.public if key is not None else ""
+
+    def close(self) -> None:
+        """Answers no more questions: nobody is let in."""
+        self._reader.close()
+        self._socket.close(0)
+
+
+# --- Reads a ZeroMQ socket on the event loop.
+#
+# The descriptor of such a socket is edge-triggered, silent until the socket was found empty once, and sending may
+# consume its signal. So the socket's state is read before the first wait, and again after each send.
+
+
+_INPUT: Final = int(zmq.POLLIN)
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received."""
+    return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & _INPUT)
+
+
+class SocketReader:
+    """Calls `receive`, which receives one message, whenever `socket` has one. Lives on the event loop."""
+
+    def __init__(self, socket: zmq.Socket[bytes], receive: Callable[[], None]) -> None:
+        self._socket = socket
+        self._receive = receive
+        self._scheduled: asyncio.Handle | None = None
+        self._is_paused = False
+        self._descriptor = socket.FD
+        asyncio.get_running_loop().add_reader(self._descriptor, self._read_messages)
+        self.schedule_read()
+
+    def schedule_read(self) -> None:
+        """Reads soon. Call it after each send to the socket."""
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._read_messages)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Stops to read, or goes on. Messages that arrive meanwhile wait."""
+        self._is_paused = is_paused
+        if not is_paused:
+            self.schedule_read()
+
+    def _read_messages(self) -> None:
+        self._scheduled = None
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + LINK_TURN_S
+        while loop.time() < end_s:
+            if self._is_paused or not has_input(self._socket):
+                return
+            self._receive()
+        self.schedule_read()  # other callbacks run first, and no further signal comes for what has arrived
+
+    def close(self) -> None:
+        """Stops to read for good. Call it before the socket is closed."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        self._is_paused = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()

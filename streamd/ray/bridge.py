@@ -26,7 +26,7 @@ from streamd.errors import ProtocolError
 from streamd.ipc.frames import bundle_records
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.record_datagrams import receive_command_records
+from streamd.ipc.record_link import receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
@@ -58,9 +58,8 @@ from streamd.limits import (
 )
 from streamd.ray.cluster import Cluster, ClusterError, NodeLostError
 from streamd.ray.node_actor import FilledRows
-from streamd.ray.node_choice import ClusterNode, choose_nodes
 from streamd.ray.node_keeper import NodeKeeper, OfferedStream
-from streamd.ray.task_table import NodeCall, TaskTable
+from streamd.ray.task_table import ClusterNode, NodeCall, TaskTable, choose_nodes
 from streamd.supervisor.worker_process import WorkerProcess
 
 

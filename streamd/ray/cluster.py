@@ -20,7 +20,7 @@ import numpy.typing as npt
 from streamd.core.cluster_settings import LOCAL_ADDRESS, ClusterSettings
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.ray.node_actor import FilledRows, NodeActor
-from streamd.ray.node_choice import ClusterNode
+from streamd.ray.task_table import ClusterNode
 
 NAMESPACE: Final = "streamd"
 # For a cluster that the bridge starts. Another one is its owner's, and these change nothing there.

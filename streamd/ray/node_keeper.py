@@ -19,9 +19,8 @@ from streamd.errors import StreamdError
 from streamd.ipc.worker_messages import OpenStream, StreamReady, decode_report, format_error_reason
 from streamd.limits import NODE_RETRY_S, NODE_START_S
 from streamd.ray.cluster import Cluster, NodeLostError, RayNode
-from streamd.ray.node_actor import decode_description
-from streamd.ray.node_choice import ClusterNode
-from streamd.ray.stream_parcel import StreamParcel, encode_parcel, pack_stream
+from streamd.ray.node_actor import StreamParcel, decode_description, encode_parcel, pack_stream
+from streamd.ray.task_table import ClusterNode
 
 # --- The streams that a bridge offers to nodes: what each needs to open one, and the pixels that it must make.
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from streamd.core.text import format_count
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
-from streamd.ipc.record_datagrams import DatagramSender
+from streamd.ipc.record_link import DatagramSender
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
@@ -25,8 +25,7 @@ from streamd.ipc.worker_messages import (
     encode_command,
 )
 from streamd.limits import UNREAD_S, WORKER_LEAVE_S
-from streamd.supervisor.crashes import WorkerCondition
-from streamd.supervisor.watchdog import Watchdog
+from streamd.supervisor.crashes import Watchdog, WorkerCondition
 
 _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
 

@@ -21,8 +21,7 @@ from streamd.ipc.worker_messages import (
     WorkerReport,
 )
 from streamd.limits import WORKER_ENVIRONMENT
-from streamd.supervisor.crashes import WorkerCondition, diagnose_worker_exit, is_waiting_for_file
-from streamd.supervisor.watchdog import Watchdog
+from streamd.supervisor.crashes import Watchdog, WorkerCondition, diagnose_worker_exit, is_waiting_for_file
 from streamd.supervisor.worker_link import TaskT, WorkerLink, WorkerListener
 
 

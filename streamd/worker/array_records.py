@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -12,6 +13,8 @@ import numpy as np
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.arrays.store import ListedRows, Mask, Pixels, SampleStore
+from streamd.dataset.cache.file import RecordLayout
+from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
@@ -27,7 +30,50 @@ from streamd.decode.stored import (
 )
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES
-from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
+
+# --- Stored samples of which a slot does not hold one image just as it is stored: several images, or resized ones.
+
+SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row
+# This receives the place of the sample at work, and what is done: READING its rows, or DECODING, which resizes them.
+ReportRow = Callable[[int, WorkerPhase], None]
+SampleDraws = Mapping[str, Sequence[Draw | None]]  # by image, one draw a sample
+
+
+def ignore_row_report(place: int, phase: WorkerPhase) -> None:
+    """Ignores the report, where no progress page is shared with a daemon."""
+
+
+class RecordStore(ABC):
+    """Whole samples by id, as one worker sees them: see `SampleStore`, from which only the gathering differs."""
+
+    @abstractmethod
+    def find_gatherable(self, ids: Ids) -> Mask:
+        """Returns which of `ids` can be gathered, (n,). Called from any thread."""
+
+    @abstractmethod
+    def prefetch_rows(self, ids: Ids) -> None:
+        """Requests samples that will be gathered soon, where they are not in memory. Waits for no disk."""
+
+    @abstractmethod
+    def gather_records(
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
+        """Writes the images of samples into `rows` by image, each (n, ...), with the draws of each sample.
+
+        Returns which samples were written, (n,), and how their pictures land, by place in `ids`. The rows of the others
+        may hold anything afterwards.
+        """
+
+    @abstractmethod
+    def find_permanent_fault(self, sample_id: int) -> str:
+        """Returns why a sample that was not gathered is bad for good; an empty text if a later attempt may succeed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the files. The store is not used afterwards."""
+
+
+# --- Samples whose images are rows of arrays, one array for each image, resized and cropped as files are.
 
 Images = Mapping[str, ImageSpec]
 
@@ -241,3 +287,49 @@ class ArrayRecords(RecordStore):
                 closing.callback(store.close)
         self._roots.clear()
         self.stores.clear()
+
+
+# --- Samples of several images, or with boxes and points, that a cache keeps whole: see `dataset.cache.record`.
+
+
+class CachedRecords(RecordStore):
+    """The records of a cache. Its images are not cropped at random, so a sample looks the same in every epoch."""
+
+    def __init__(self, cache: DecodedCache, layout: RecordLayout) -> None:
+        self._cache = cache
+        self._layout = layout
+
+    def find_gatherable(self, ids: Ids) -> Mask:
+        """See `RecordStore`."""
+        return self._cache.find_gatherable(ids)
+
+    def prefetch_rows(self, ids: Ids) -> None:
+        """See `RecordStore`."""
+        self._cache.prefetch_rows(ids)
+
+    def gather_records(
+        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
+        """See `RecordStore`. A record found damaged is not held from then on."""
+        del draws, report_row  # records are copied, which takes no time worth mentioning
+        held = self._cache.find_sound_rows(ids)
+        landed: dict[int, SampleGeometries] = {}
+        for place in np.flatnonzero(held).tolist():
+            record = self._cache.read_row(int(ids[place]))
+            self._layout.unpack_images(record, {name: each[place] for name, each in rows.items()})
+            landed[place] = self._layout.unpack_geometries(record)
+        self._cache.record_page_faults()
+        return held, landed
+
+    def write_record(self, sample_id: int, rows: Mapping[str, Pixels], landed: SampleGeometries) -> None:
+        """Writes a sample that was just decoded, if it is one of those that are kept; see `DecodedCache.write_row`."""
+        if self._cache.takes_row(sample_id):
+            self._cache.write_row(sample_id, self._layout.pack_record(rows, landed))
+
+    def find_permanent_fault(self, sample_id: int) -> str:
+        """See `RecordStore`. A sample that is not held is decoded."""
+        return self._cache.find_permanent_fault(sample_id)
+
+    def close(self) -> None:
+        """Publishes the remaining records, and closes the file."""
+        self._cache.close()

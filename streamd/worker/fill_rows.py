@@ -6,25 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from streamd.core.sample_rng import build_generators
+from streamd.core.permutation import build_generators
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.core.spec import ImageSpec
+from streamd.core.slot_layout import build_blank_label
+from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
 from streamd.dataset.cache.store import DecodedCache
-from streamd.decode.boxes import LabelFit
+from streamd.decode.boxes import LabelFit, Rows, align_label_rows, find_label_fit, place_label_rows
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
-from streamd.decode.geometry import Geometry, compute_fixed_geometry
-from streamd.decode.random_crop import compute_sample_draws
+from streamd.decode.geometry import Geometry, compute_fixed_geometry, compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
-from streamd.worker.box_labels import build_box_label, find_label_fits
-from streamd.worker.cached_records import CachedRecords
-from streamd.worker.record_store import RecordStore, ReportRow, SampleDraws, SampleGeometries, ignore_row_report
+from streamd.worker.array_records import (
+    CachedRecords,
+    RecordStore,
+    ReportRow,
+    SampleDraws,
+    SampleGeometries,
+    ignore_row_report,
+)
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
-from streamd.worker.transform_call import FailedTransformError, LabelColumns, StreamTransform, UnfitTransformError
-from streamd.worker.transforms import RNG_PURPOSE
+from streamd.worker.transforms import (
+    RNG_PURPOSE,
+    FailedTransformError,
+    LabelColumns,
+    StreamTransform,
+    UnfitTransformError,
+)
 
 _FILES: Final = (bytes, tuple)  # what is decoded: the file of a sample, or the files of its images
 
@@ -261,3 +272,65 @@ def build_stored_geometries(
     """Returns the geometries of the rows that were copied from arrays, which are served as they are."""
     stored = {name: compute_fixed_geometry(image, (image.height, image.width)) for name, image in images.items()}
     return {place: stored for place, is_there in enumerate(is_gathered) if is_there}
+
+
+# --- Writes the boxes and points of samples beside their images, where the geometry of each image puts them.
+
+
+def build_box_label(
+    reader: StreamReader, label: LabelSpec, ids: Ids, landed: Mapping[int, SampleGeometries]
+) -> npt.NDArray[np.float32]:
+    """Returns the boxes or points of the samples `ids`, (len(ids), max, 5) or (len(ids), max, 2).
+
+    `landed` has the geometries of the samples with pixels, by their place in `ids`. The other rows are -1.
+    """
+    rows = build_blank_label(label, len(ids))
+    for place, geometries in landed.items():
+        geometry = find_label_geometry(reader, label, geometries)
+        place_label_rows(read_label_rows(reader, label, int(ids[place]), geometry), label, geometry, rows[place])
+    return rows
+
+
+def read_label_rows(reader: StreamReader, label: LabelSpec, sample_id: int, geometry: Geometry) -> Rows:
+    """Returns the boxes or points of a sample, in the label's unit, for the upright picture of `geometry`.
+
+    Raises BadImageError where they were drawn on another picture.
+    """
+    found = reader.manifest.ragged_column(label.name).read_sample(sample_id)
+    return align_label_rows(found, label, reader.manifest.lookup_drawn_size(sample_id), geometry)
+
+
+def find_label_fits(reader: StreamReader, sample_id: int, landed: SampleGeometries) -> dict[str, LabelFit]:
+    """Returns how the boxes and points of a sample come onto its pictures, by label; none where no size is known.
+
+    Raises BadImageError, which names the label, where they were drawn on another picture.
+    """
+    drawn = reader.manifest.lookup_drawn_size(sample_id)
+    fits: dict[str, LabelFit] = {}
+    for name, label in reader.spec.labels.items() if drawn is not None else ():
+        if label.is_ragged and drawn is not None:
+            geometry = find_label_geometry(reader, label, landed)
+            try:
+                read_label_rows(reader, label, sample_id, geometry)
+                fits[name] = find_label_fit(drawn, geometry)
+            except BadImageError as error:
+                raise BadImageError(f"{name}: {error}") from error
+    return fits
+
+
+def format_label_fit(label: str, fit: LabelFit) -> str:
+    """Formats what became of a label whose pictures have other sizes than those that it was drawn on."""
+    if fit == "turned":
+        return (
+            f"labels.{label} was drawn on pictures as their files store them, before EXIF data turn them, so it is "
+            "turned with them; streamd check counts them"
+        )
+    return (
+        f"labels.{label} was drawn on pictures of another size, so it is scaled to the size that they have; streamd "
+        "check counts them"
+    )
+
+
+def find_label_geometry(reader: StreamReader, label: LabelSpec, landed: SampleGeometries) -> Geometry:
+    """Returns the geometry of the image that boxes or points follow."""
+    return landed[label.image or next(iter(reader.spec.images))]

@@ -28,11 +28,10 @@ from streamd.dataset.cache.store import CachePublisher, DecodedCache
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records
-from streamd.ipc.inherited_state import correct_inherited_state
+from streamd.ipc.inherited_state import correct_inherited_state, raise_oom_score
 from streamd.ipc.mapping import map_writable
-from streamd.ipc.parent_death import raise_oom_score
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
-from streamd.ipc.record_datagrams import DatagramSender, receive_command_records
+from streamd.ipc.record_link import DatagramSender, receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     CloseStream,
@@ -49,10 +48,9 @@ from streamd.ipc.worker_messages import (
     format_error_reason,
 )
 from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
-from streamd.worker.box_labels import format_label_fit
-from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.fill_rows import TaskRunner, format_label_fit
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
-from streamd.worker.transform_call import UnfitTransformError
+from streamd.worker.transforms import UnfitTransformError
 
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16

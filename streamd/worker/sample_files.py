@@ -11,7 +11,7 @@ from pathlib import Path
 from streamd.core.spec import StreamSpec
 from streamd.dataset.manifest.image_files import ListedImage
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
+from streamd.dataset.paths.confined import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import open_root_folder
 from streamd.dataset.shard_reader import ShardReader
 from streamd.decode.decoders import BadFrameError, BadImageError

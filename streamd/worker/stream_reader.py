@@ -17,12 +17,11 @@ from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, SampleStore
-from streamd.dataset.cache.file import UnfitCacheError
-from streamd.dataset.cache.record import RecordLayout
+from streamd.dataset.cache.file import RecordLayout, UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
-from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
+from streamd.dataset.paths.confined import OtherFileError, UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.decoders import BadImageError
@@ -31,9 +30,13 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
-from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
-from streamd.worker.cached_records import CachedRecords
-from streamd.worker.record_store import RecordStore
+from streamd.worker.array_records import (
+    ArrayRecords,
+    CachedRecords,
+    RecordStore,
+    compute_manifest_pixel_id,
+    needs_records,
+)
 from streamd.worker.sample_files import SampleBytes, SampleFiles, SharedFrames, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 

@@ -20,10 +20,10 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from streamd.core.shown_pixels import build_shown_pixels
-from streamd.decode.pil_image import build_pil_image
+from streamd.decode.resize import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
-from streamd.ipc.parent_death import die_with_parent
+from streamd.ipc.inherited_state import die_with_parent
 from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.worker.fill_rows import gather_samples
 from streamd.worker.main import apply_worker_limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.client.arriving_pixels import ArrivingPixels
+from streamd.client.io_thread import ArrivingPixels
 from streamd.errors import ProtocolError
 from streamd.ipc.frames import FrameHeader, encode_frame
 from streamd.ipc.messages import BatchReady, Draining

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.client.curve_keys import create_key_pair, find_curve_keys
+from streamd.client.sockets import create_key_pair, find_curve_keys
 from streamd.errors import ConfigError
 from streamd.ipc.key_files import write_key_files
 

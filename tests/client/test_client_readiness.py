@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from streamd.client.readiness import DescriptorPoller, WakeSignal
+from streamd.client.leases import DescriptorPoller, WakeSignal
 
 
 @pytest.fixture(params=["linux", "others"])

@@ -17,7 +17,7 @@ import streamd
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.session import ClientSession
-from streamd.client.session_waits import SessionWaits
+from streamd.client.stream import SessionWaits
 from streamd.client.waiting import AbsenceReporter
 from streamd.core.spec import Cursor
 from streamd.errors import ConnectError

@@ -22,8 +22,7 @@ from streamd.client.sockets import (
     is_socket_listening,
     open_dealer_socket,
 )
-from streamd.ipc.endpoint import gate_folder, own_socket_path
-from streamd.ipc.referral import encode_referral
+from streamd.ipc.endpoint import encode_referral, gate_folder, own_socket_path
 
 LIMIT_S = 10.0
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from support.keyboard_interrupts import Interrupter
 
-from streamd.client.thread_start import join_started_thread, start_thread_in_helper
+from streamd.client.io_thread import join_started_thread, start_thread_in_helper
 
 BEFORE_START: Final = 3
 

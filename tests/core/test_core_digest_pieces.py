@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 from support.sample_specs import some_spec
 
-from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes, split_into_pieces
-from streamd.core.receipt import EMPTY_LANES, EpochTally, add_digest_lanes, format_digest
+from streamd.core.receipt import (
+    EMPTY_LANES,
+    DigestPiece,
+    EpochTally,
+    add_digest_lanes,
+    compute_piece_lanes,
+    format_digest,
+    split_into_pieces,
+)
 from streamd.core.sampler import SampleOrder, compute_batch_ids
 from streamd.core.spec import Cursor, RemainderPolicy, Segment
 

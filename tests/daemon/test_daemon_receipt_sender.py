@@ -11,7 +11,7 @@ import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 from support.opened_streams import Serve
 
-from streamd.core.digest_pieces import DigestPiece, split_into_pieces
+from streamd.core.receipt import DigestPiece, split_into_pieces
 from streamd.core.sampler import SampleOrder
 from streamd.core.spec import Cursor, Segment, StreamSpec
 from streamd.daemon.sessions import OWN_USER

@@ -17,9 +17,8 @@ from support.served_folder import change_times
 from support.stores_on_disk import PIXELS, OpenedStore, write_hdf5
 
 from streamd.core.sampler import PAD_ID
-from streamd.dataset.arrays.row_store import RowStore
-from streamd.dataset.hdf5.library_store import Hdf5Store
-from streamd.dataset.hdf5.mapped_store import ChunkStore
+from streamd.dataset.arrays.store import RowStore
+from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.dataset.open_store import NpyStore
 from streamd.errors import ConfigError

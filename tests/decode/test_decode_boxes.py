@@ -17,8 +17,7 @@ from PIL import Image
 from streamd.core.spec import ImageSpec, LabelSpec, Resize
 from streamd.decode.boxes import align_label_rows, find_label_fit, find_odd_rows, place_label_rows
 from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.geometry import Geometry, Size, draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import Geometry, Size, compute_random_crop_draws, draw_geometry
 
 BOXES = LabelSpec("boxes", "boxes", width=5, rows=4)
 POINTS = LabelSpec("points", "points", width=2, rows=3)

@@ -20,8 +20,7 @@ from support.tiff_layouts import TiffLayout, write_tiff
 
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample
-from streamd.decode.geometry import Draw, draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import Draw, compute_random_crop_draws, draw_geometry
 
 SIZE = (37, 50)
 WHOLE = ImageSpec(*SIZE, 1, mode="index", fill=255)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.core.spec import ImageSpec, Resize
-from streamd.decode.geometry import Geometry, compute_covering_size, draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import Geometry, compute_covering_size, compute_random_crop_draws, draw_geometry
 
 SIDES = st.integers(1, 300)
 RESIZES = st.sampled_from(["stretch", "crop", "pad", "random_crop"])

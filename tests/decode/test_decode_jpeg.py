@@ -24,7 +24,7 @@ from support.smooth_pictures import apart, decoded, encoded, smooth
 from streamd.core.spec import ImageSpec, Resize
 from streamd.decode import jpeg
 from streamd.decode.decoders import BadImageError, decode_into_rows
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import compute_random_crop_draws
 from streamd.limits import MAX_PIXELS
 
 

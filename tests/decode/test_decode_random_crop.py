@@ -18,8 +18,7 @@ from support.smooth_pictures import Pixels, apart, encoded, smooth
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg
 from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.geometry import draw_geometry
-from streamd.decode.random_crop import Crop, CropDraw, compute_crop, compute_random_crop_draws
+from streamd.decode.geometry import Crop, CropDraw, compute_crop, compute_random_crop_draws, draw_geometry
 
 RANDOM = ImageSpec(24, 32, 3, "random_crop")
 SIZES = [(375, 500), (500, 375), (128, 128), (64, 1000), (1000, 64), (7, 5), (1, 1)]

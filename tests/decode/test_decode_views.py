@@ -13,7 +13,7 @@ from support.smooth_pictures import smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import decode_image, decode_into_rows, list_picture_draws
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import compute_random_crop_draws
 
 WIDE = ImageSpec(24, 32, 3, "random_crop", exact=True)
 MODES = [WIDE, replace(WIDE, channels=1, mode="L"), replace(WIDE, channels=4, mode="RGBA")]

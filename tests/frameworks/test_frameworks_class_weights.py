@@ -10,7 +10,7 @@ from support.stream_fake import ANGLE, make_spec
 
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.class_weights import build_class_weights, check_keras_class_numbers
+from streamd.frameworks.feed_names import build_class_weights, check_keras_class_numbers
 
 SPEC = make_spec(
     ANGLE,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.frameworks.plain_data import DataPacker, UnkeptError, ValueSnapshot, unpack_value
+from streamd.frameworks.keras.resume import DataPacker, UnkeptError, ValueSnapshot, unpack_value
 from streamd.limits import MAX_NESTING
 
 

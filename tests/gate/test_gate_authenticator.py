@@ -10,8 +10,8 @@ from support.gate_rig import connect_with_key, run_gate
 from support.remote_daemon import RemoteKeys
 
 from streamd.gate import network_router
-from streamd.gate.authenticator import Authenticator
 from streamd.gate.client_keys import ClientKeys
+from streamd.gate.network_router import Authenticator
 from streamd.ipc.frames import EMPTY_HEADER, encode_frame
 from streamd.ipc.messages import AskStreams
 

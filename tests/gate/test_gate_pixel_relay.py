@@ -10,8 +10,8 @@ from support.coroutine_tests import wait_for_condition
 from support.sample_specs import SPEC
 
 from streamd.core.spec import Cursor
-from streamd.gate import pixel_relay
-from streamd.gate.pixel_relay import PixelRelay
+from streamd.gate import network_gate
+from streamd.gate.network_gate import PixelRelay
 from streamd.ipc.frames import PIECE_MARK, FrameHeader, decode_client_frame, decode_daemon_frame, encode_frame
 from streamd.ipc.messages import (
     BatchReady,
@@ -105,8 +105,8 @@ def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     slots = SlotStore()
     slots.ensure_slot(SLOT, NBYTES)
     monkeypatch.setattr(FakeLifeline, "slots", slots, raising=False)
-    monkeypatch.setattr(pixel_relay, "Lifeline", FakeLifeline)
-    monkeypatch.setattr(pixel_relay, "PIECE_BYTES", NBYTES // 4)
+    monkeypatch.setattr(network_gate, "Lifeline", FakeLifeline)
+    monkeypatch.setattr(network_gate, "PIECE_BYTES", NBYTES // 4)
     yield
     slots.close()
 
@@ -138,7 +138,7 @@ async def test_a_batch_comes_in_pieces_and_in_order_with_other_messages() -> Non
 
 async def test_only_so_many_bytes_are_given_to_libzmq_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = RelayRig()
-    monkeypatch.setattr(pixel_relay, "SENDING_BYTES", NBYTES // 2)
+    monkeypatch.setattr(network_gate, "SENDING_BYTES", NBYTES // 2)
     rig.welcome()
     rig.from_daemon(BatchReady(0, 0, 4, SLOT, NBYTES, inline=False), 0)
     rig.from_daemon(Draining())

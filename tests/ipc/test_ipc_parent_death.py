@@ -12,7 +12,7 @@ from support.daemon_process import wait_until
 
 STUCK = """
 import os
-from streamd.ipc.parent_death import die_with_parent
+from streamd.ipc.inherited_state import die_with_parent
 die_with_parent(int({parent}))
 print(os.getpid(), flush=True)
 while True: pass
@@ -26,7 +26,7 @@ helper.wait()
 
 TIED_STARTER = """
 import os, subprocess, sys
-subprocess.run([sys.executable, "-m", "streamd.ipc.parent_death", str(os.getpid()), *sys.argv[1:]])
+subprocess.run([sys.executable, "-m", "streamd.ipc.inherited_state", str(os.getpid()), *sys.argv[1:]])
 """
 
 

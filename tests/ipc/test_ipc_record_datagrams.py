@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamd.ipc.frames import bundle_records
-from streamd.ipc.record_datagrams import DatagramSender, receive_command_records
+from streamd.ipc.record_link import DatagramSender, receive_command_records
 
 
 @pytest.fixture

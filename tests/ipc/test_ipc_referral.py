@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from streamd.errors import ConnectError
-from streamd.ipc.referral import decode_referral, encode_referral, receive_referral
+from streamd.ipc.endpoint import decode_referral, encode_referral, receive_referral
 
 
 @pytest.mark.parametrize("path", ["/run/streamd/streamd.sock.d/own/s", "/home/ä b/s"])

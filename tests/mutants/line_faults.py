@@ -37,8 +37,8 @@ FAULTS: Final = (
     Fault(
         "slots of a trainer that died are written again",
         "scheduler/scheduler.py",
-        "entry.may_stay_mapped = True",
-        "entry.may_stay_mapped = False",
+        "lent.may_stay_mapped = True",
+        "lent.may_stay_mapped = False",
     ),
     Fault(
         "a slot that a forked child may see is written again",

@@ -30,8 +30,8 @@ from streamd.ipc.worker_messages import (
 from streamd.ray.bridge import Bridge
 from streamd.ray.cluster import Cluster
 from streamd.ray.node_actor import FilledRows
-from streamd.ray.node_choice import ClusterNode
 from streamd.ray.node_keeper import NodeKeeper
+from streamd.ray.task_table import ClusterNode
 
 GONE = UnfilledRow(5, "No such file or directory", lasting=True, of_this_host=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamd.core.cluster_settings import ClusterSettings, Placement
-from streamd.ray.node_choice import ClusterNode, choose_nodes
+from streamd.ray.task_table import ClusterNode, choose_nodes
 
 
 def node(name: str, free: float = 4.0, **resources: float) -> ClusterNode:

@@ -20,8 +20,8 @@ from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamRead
 from streamd.ray import node_keeper
 from streamd.ray.cluster import Cluster, NodeLostError, NodeUnfitError
 from streamd.ray.node_actor import NodeDescription
-from streamd.ray.node_choice import ClusterNode
 from streamd.ray.node_keeper import NodeKeeper, OfferedStream
+from streamd.ray.task_table import ClusterNode
 
 PIXELS = PixelId("a" * 32)
 

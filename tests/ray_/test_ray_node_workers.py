@@ -18,7 +18,7 @@ from streamd.core.slot_layout import compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import FillRows, OpenStream, StreamReady, TaskDone, WorkerDied
-from streamd.ray.node_workers import NodeWorkers
+from streamd.ray.node_actor import NodeWorkers
 
 DEADLINE_S = 20.0
 

@@ -10,8 +10,8 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import OpenStream
-from streamd.ray import stream_parcel
-from streamd.ray.stream_parcel import decode_parcel, encode_parcel, pack_stream
+from streamd.ray import node_actor
+from streamd.ray.node_actor import decode_parcel, encode_parcel, pack_stream
 
 
 def test_a_parcel_arrives_as_it_was_sent(stream: ServedStream) -> None:
@@ -29,6 +29,6 @@ def test_the_modules_of_a_transform_are_sent_unless_they_are_too_large(
     place = find_transform_source("augment:f", tmp_path)
     command = OpenStream(4, str(stream.manifest_path), stream.spec, None, place)
     assert pack_stream(command).sources == {"augment.py": (tmp_path / "augment.py").read_bytes()}
-    monkeypatch.setattr(stream_parcel, "MAX_TRANSFORM_SOURCES_BYTES", 1)
+    monkeypatch.setattr(node_actor, "MAX_TRANSFORM_SOURCES_BYTES", 1)
     with pytest.raises(ConfigError, match="install them there instead"):
         pack_stream(command)

@@ -8,7 +8,7 @@ from support.scheduler_driver import MIB, train
 from streamd.core.spec import StreamShape
 from streamd.limits import KEEP_COST_S, MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.in_flight import Workload
+from streamd.scheduler.scheduler import Workload
 
 SHAPE = train(100)
 WORKERS = 2

@@ -21,7 +21,7 @@ KILLED: Final = b"\0killed"  # by the signals that `kill` names, in their order,
 _WORKER: Final = """
     import os, signal, threading
     import numpy
-    import streamd.dataset.paths.open_beneath as confined
+    import streamd.dataset.paths.confined as confined
     import streamd.decode.decoders as decode
 
     decode_image, read_file = decode.decode_image, confined.read_file

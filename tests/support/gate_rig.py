@@ -13,8 +13,7 @@ from typing import Final
 
 import zmq
 
-from streamd.client.curve_keys import find_curve_keys
-from streamd.client.sockets import open_dealer_socket
+from streamd.client.sockets import find_curve_keys, open_dealer_socket
 from streamd.gate.network_gate import NetworkGate
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from support.coroutine_tests import wait_for_condition

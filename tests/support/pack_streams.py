@@ -15,7 +15,7 @@ from PIL import Image
 
 from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream, read_slot_rows
 from streamd.cli.pack.packed_rows import PackedRows
-from streamd.cli.pack.writer import PackJob, PackWriter
+from streamd.cli.pack.row_files import PackJob, PackWriter
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids

@@ -16,8 +16,8 @@ from support.record_readers import open_records
 
 from streamd.core.sampler import PAD_ID
 from streamd.decode.decoders import decode_sample
+from streamd.decode.geometry import compute_sample_draws
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
-from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.stored import place_stored_pictures
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import WorkerPhase

@@ -16,8 +16,7 @@ from support.transform_programs import Write
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
 from streamd.dataset.transform_source import find_transform_source
-from streamd.decode.geometry import draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import open_reader
 

@@ -15,7 +15,7 @@ from support.smooth_pictures import smooth
 from support.transform_programs import Write
 
 from streamd.core.sampler import PAD_ID
-from streamd.worker.cached_records import CachedRecords
+from streamd.worker.array_records import CachedRecords
 from streamd.worker.stream_reader import StreamReader
 
 CROP: dict[str, Any] = {"size": [24, 32], "resize": "crop"}

@@ -20,8 +20,8 @@ from support.worker_driver import pixels
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
+from streamd.decode.geometry import compute_random_crop_draws
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.decode.random_crop import compute_random_crop_draws
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker import fill_rows, stream_reader

@@ -23,7 +23,7 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
-from streamd.worker.transform_call import StreamTransform, UnfitTransformError
+from streamd.worker.transforms import StreamTransform, UnfitTransformError
 
 Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]

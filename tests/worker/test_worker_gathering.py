@@ -13,8 +13,8 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.decode.geometry import Geometry
+from streamd.worker.array_records import RecordStore
 from streamd.worker.fill_rows import gather_samples
-from streamd.worker.record_store import RecordStore
 from streamd.worker.stream_reader import StreamReader
 
 IDS = np.array([3, PAD_ID, 0])

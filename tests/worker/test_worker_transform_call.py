@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import LabelSpec
-from streamd.worker.transform_call import FailedTransformError, Function, StreamTransform, UnfitTransformError
+from streamd.worker.transforms import FailedTransformError, Function, StreamTransform, UnfitTransformError
 
 SPECS: Final = (
     LabelSpec("kind", "category", classes=("cat", "dog", "emu")),

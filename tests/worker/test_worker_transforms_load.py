@@ -12,8 +12,7 @@ from support.transform_programs import Write
 
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
-from streamd.worker.transform_call import Function, format_user_error
-from streamd.worker.transforms import load_transform
+from streamd.worker.transforms import Function, format_user_error, load_transform
 
 
 def loaded(folder: Path, text: str = "augment:f") -> Function:

@@ -24,7 +24,7 @@ from fuzz.structures import repair_png
 from fuzz.target import FuzzTarget, RunCase
 from streamd.core.spec import ImageSpec, PixelType
 from streamd.decode.decoders import BadImageError, decode_image
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import compute_random_crop_draws
 from streamd.decode.sniff import detect_format
 from streamd.limits import MAX_RAW_CHANNELS, MIB, ROW_DEADLINE_S, WORKER_DATA_BYTES
 

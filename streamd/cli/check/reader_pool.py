@@ -22,8 +22,7 @@ from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
 from streamd.ipc.slots import create_memfd
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
-from streamd.supervisor.crashes import WorkerCondition, WorkerExit, diagnose_worker_exit
-from streamd.supervisor.watchdog import Watchdog
+from streamd.supervisor.crashes import Watchdog, WorkerCondition, WorkerExit, diagnose_worker_exit
 
 READER_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
 _MAX_LINE_BYTES: Final = 1 << 20  # limit of an answer; 32 digests, sizes and reasons take a few hundredths of it

@@ -34,31 +34,33 @@ from streamd.cli.check.reader_messages import (
     SampleGroup,
     StreamToRead,
 )
-from streamd.core.sample_rng import build_generators
+from streamd.core.permutation import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.class_numbers import read_class_numbers
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
 from streamd.decode.exif import SIDEWAYS, UPRIGHT, find_orientation, parse_orientation
-from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size
+from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size, compute_sample_draws
 from streamd.decode.pillow import read_with_pillow
-from streamd.decode.random_crop import compute_sample_draws
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
-from streamd.ipc.parent_death import die_with_parent
+from streamd.ipc.inherited_state import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
-from streamd.worker.array_records import ArrayRecords, find_image_arrays
-from streamd.worker.box_labels import build_box_label, find_label_fits, find_label_geometry, read_label_rows
-from streamd.worker.fill_rows import gather_samples
+from streamd.worker.array_records import ArrayRecords, SampleGeometries, find_image_arrays
+from streamd.worker.fill_rows import (
+    build_box_label,
+    find_label_fits,
+    find_label_geometry,
+    gather_samples,
+    read_label_rows,
+)
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
-from streamd.worker.record_store import SampleGeometries
 from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
-from streamd.worker.transform_call import FailedTransformError, UnfitTransformError
-from streamd.worker.transforms import RNG_PURPOSE
+from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
 _DIGEST_BYTES: Final = 16
 _MAX_LOOKED_AT_PIXELS: Final = 1 << 24  # of a picture that is decoded once more to see whether it shows anything
@@ -364,10 +366,6 @@ def main() -> None:
     )
 
 
-if __name__ == "__main__":
-    main()
-
-
 # --- What a reading process finds out about masks: sizes that do not fit their pictures, and class numbers.
 
 
@@ -409,3 +407,7 @@ def _add_class_numbers(result: GroupResult, name: str, numbers: npt.NDArray[Any]
     found = np.flatnonzero(counts)
     pixels = ClassPixels(1, dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     result.class_pixels[name] = result.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)
+
+
+if __name__ == "__main__":
+    main()

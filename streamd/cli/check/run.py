@@ -15,8 +15,13 @@ from typing import Final
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import GroupResult, StreamToRead
 from streamd.cli.check.reader_pool import ReaderPool
-from streamd.cli.check.summary import build_findings
-from streamd.cli.check.totals import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
+from streamd.cli.check.summary import (
+    StreamTotals,
+    build_findings,
+    choose_counted_ids,
+    choose_sample_ids,
+    split_into_sample_groups,
+)
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config

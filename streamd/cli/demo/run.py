@@ -204,7 +204,7 @@ def _run_trainer(
 
 def _build_tied_command(module: str) -> list[str]:
     """Returns a command that runs a module, and that the kernel ends with the demo."""
-    return [sys.executable, "-m", "streamd.ipc.parent_death", str(os.getpid()), module]
+    return [sys.executable, "-m", "streamd.ipc.inherited_state", str(os.getpid()), module]
 
 
 @contextlib.contextmanager

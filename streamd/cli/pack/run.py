@@ -22,8 +22,9 @@ from streamd.cli.pack.batches import (
     list_and_open_stream,
     open_batch_decoder,
 )
-from streamd.cli.pack.checksums import PackChecksum
 from streamd.cli.pack.config_snippet import collect_kept_settings
+from streamd.cli.pack.packed_rows import PackChecksum
+from streamd.cli.pack.row_files import PackJob, PackWriter, build_read_mismatch_error
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -34,7 +35,6 @@ from streamd.cli.pack.workdir import (
     read_journal,
     translate_disk_full_error,
 )
-from streamd.cli.pack.writer import PackJob, PackWriter, build_read_mismatch_error
 from streamd.cli.terminal.progress import Phase, SilentProgress
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import ImageSpec, StreamSpec
+from streamd.dataset.manifest.columns import choose_unused_key
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.manifest.packed_names import choose_unused_key
 from streamd.decode.sniff import detect_format
 from streamd.errors import PackError
 

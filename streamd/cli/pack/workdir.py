@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.checksums import PackChecksum
-from streamd.cli.pack.writer import PackWriter
+from streamd.cli.pack.packed_rows import PackChecksum
+from streamd.cli.pack.row_files import PackWriter
 from streamd.config.units import format_bytes
 from streamd.core.host import read_regular_file
 from streamd.core.sampler import Ids

@@ -23,14 +23,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamd.cli.pack.box_values import build_fixed_boxes
 from streamd.cli.pack.config_snippet import build_decoded_pack_settings, is_only_image
-from streamd.cli.pack.label_cells import CellValues, build_class_array, collect_sample_cells
-from streamd.cli.pack.row_files import RowFiles, RowFilesWriter, drop_from_page_cache, write_all_at
-from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
+from streamd.cli.pack.label_cells import CellValues, build_class_array, build_fixed_boxes, collect_sample_cells
+from streamd.cli.pack.row_files import (
+    PackJob,
+    RowFiles,
+    RowFilesWriter,
+    build_read_mismatch_error,
+    drop_from_page_cache,
+    write_all_at,
+)
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, ImageSpec, StreamSpec
-from streamd.dataset.manifest.packed_names import (
+from streamd.dataset.manifest.columns import (
     PACKED_IMAGES_ARRAY,
     PACKED_NAMES_ARRAY,
     choose_name_key,

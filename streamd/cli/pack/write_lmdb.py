@@ -17,24 +17,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from streamd.cli.pack.box_values import build_fixed_boxes
-from streamd.cli.pack.checksums import compute_blob_checksums
 from streamd.cli.pack.config_snippet import build_decoded_pack_settings, is_only_image
 from streamd.cli.pack.label_cells import (
     CellValues,
+    build_fixed_boxes,
     choose_weight_key,
     collect_sample_cells,
     compute_text_width,
     decode_names,
     encode_names,
 )
-from streamd.cli.pack.packed_rows import PackedRows, compute_box_bytes
-from streamd.cli.pack.row_files import drop_from_page_cache
-from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
+from streamd.cli.pack.packed_rows import PackedRows, compute_blob_checksums, compute_box_bytes
+from streamd.cli.pack.row_files import PackJob, build_read_mismatch_error, drop_from_page_cache
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
-from streamd.dataset.manifest.packed_names import choose_name_key
+from streamd.dataset.manifest.columns import choose_name_key
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import MIB, PACK_IMAGE
 

@@ -16,15 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamd.cli.pack.box_values import collect_delivered_boxes
 from streamd.cli.pack.config_snippet import build_decoded_pack_settings, is_only_image
-from streamd.cli.pack.label_cells import CellValues, collect_sample_cells
-from streamd.cli.pack.row_files import KeptRows, RowFiles, RowFilesWriter, drop_from_page_cache
-from streamd.cli.pack.writer import PackJob, build_read_mismatch_error
+from streamd.cli.pack.label_cells import CellValues, collect_delivered_boxes, collect_sample_cells
+from streamd.cli.pack.row_files import (
+    KeptRows,
+    PackJob,
+    RowFiles,
+    RowFilesWriter,
+    build_read_mismatch_error,
+    drop_from_page_cache,
+)
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, ImageSpec, LabelSpec
-from streamd.dataset.manifest.packed_names import PACKED_TABLE
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import PACKED_TABLE, RaggedColumn
 from streamd.errors import PackError
 
 _HEADER_BYTES: Final = 128

@@ -22,12 +22,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamd.cli.pack.box_values import BoxLists, list_delivered_boxes, list_upright_boxes
-from streamd.cli.pack.checksums import compute_blob_checksums
 from streamd.cli.pack.config_snippet import build_encoded_image_settings, is_only_image
-from streamd.cli.pack.label_cells import CellValues, build_label_reading_settings, collect_sample_cells
-from streamd.cli.pack.packed_rows import BoxRows, PackedRows
-from streamd.cli.pack.row_files import drop_from_page_cache, write_all_at
+from streamd.cli.pack.label_cells import (
+    BoxLists,
+    CellValues,
+    build_label_reading_settings,
+    collect_sample_cells,
+    list_delivered_boxes,
+    list_upright_boxes,
+)
+from streamd.cli.pack.packed_rows import BoxRows, PackedRows, compute_blob_checksums
+from streamd.cli.pack.row_files import PackJob, drop_from_page_cache, write_all_at
 from streamd.cli.pack.tar_members import (
     END_BLOCKS,
     choose_format_suffix,
@@ -36,7 +41,6 @@ from streamd.cli.pack.tar_members import (
     encode_sample,
     iterate_shard_samples,
 )
-from streamd.cli.pack.writer import PackJob
 from streamd.core.host import count_processors
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import LabelSpec

@@ -24,7 +24,7 @@ from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.errors import StreamdError
 from streamd.headroom import REPLAY_S, TrainerStep, hold, measure_rate
-from streamd.ipc.parent_death import die_with_parent
+from streamd.ipc.inherited_state import die_with_parent
 from streamd.limits import PAGE_BYTES
 
 

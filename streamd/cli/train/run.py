@@ -21,8 +21,8 @@ from streamd.cli.train.models import (
 from streamd.cli.train.options import TrainingOptions, get_curves_path
 from streamd.cli.train.targets import LearningTarget, check_streams_match, choose_target, describe_images
 from streamd.client import Batch
+from streamd.client.arguments import Start
 from streamd.client.rebatch import BatchSplit
-from streamd.client.subscribe_arguments import Start
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function

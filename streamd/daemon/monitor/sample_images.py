@@ -33,7 +33,7 @@ from streamd.core.shown_pictures import BatchPictures, ShownPicture
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
-from streamd.decode.pil_image import build_pil_image
+from streamd.decode.resize import build_pil_image
 from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 

@@ -21,7 +21,7 @@ from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
 from streamd.dataset.layouts import Settings
 from streamd.errors import ConfigError, StreamdError
-from streamd.ipc import parent_death
+from streamd.ipc import inherited_state
 
 
 class _StarterRequest(msgspec.Struct):
@@ -73,8 +73,8 @@ def main() -> None:
     """Writes the configuration to standard output; on failure what is wrong with the data, and exits with a status."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback; the command prints the message
     request = _request_decoder.decode(sys.argv[1])
-    parent_death.die_with_parent(request.parent)
-    parent_death.raise_oom_score()
+    inherited_state.die_with_parent(request.parent)
+    inherited_state.raise_oom_score()
     log.configure_logging(
         level=max(request.level, log.NOTICE), as_json="json" in request.form, to_journal="journal" in request.form
     )

@@ -17,7 +17,7 @@ from streamd.daemon.starter.survey import survey_data
 from streamd.daemon.streams.catalog import scan_stream_sources
 from streamd.daemon.streams.listing_process import ListingLog
 from streamd.dataset.layouts import TRAIN, Settings
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.confined import translate_read_errors
 from streamd.dataset.scan import scan_source

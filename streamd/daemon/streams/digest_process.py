@@ -19,11 +19,9 @@ from typing import Final
 import msgspec
 
 from streamd.core import log
-from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes
-from streamd.core.receipt import Lanes
+from streamd.core.receipt import DigestPiece, Lanes, compute_piece_lanes
 from streamd.core.stderr_guard import child_stderr
-from streamd.ipc.inherited_state import correct_inherited_state
-from streamd.ipc.parent_death import die_with_parent, raise_oom_score
+from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
 from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
 
 _MESSAGE_BYTES: Final = 1 << 17  # more than a piece takes: it has at most MAX_SEGMENTS segments

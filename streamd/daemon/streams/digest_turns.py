@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from streamd.core.digest_pieces import DigestPiece
-from streamd.core.receipt import EMPTY_LANES, Lanes
+from streamd.core.receipt import EMPTY_LANES, DigestPiece, Lanes
 from streamd.core.spec import Cursor
 
 DigestKey = tuple[str, Cursor]  # the order id and the cursor, which determine a digest

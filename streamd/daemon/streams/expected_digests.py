@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from streamd.core.digest_pieces import DigestPiece, split_into_pieces
-from streamd.core.receipt import add_digest_lanes, format_digest
+from streamd.core.receipt import DigestPiece, add_digest_lanes, format_digest, split_into_pieces
 from streamd.core.spec import Cursor
 from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
 from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns, DigestWaiter

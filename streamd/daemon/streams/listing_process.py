@@ -30,7 +30,7 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
 from streamd.errors import ConfigError, StreamdError
-from streamd.ipc.parent_death import die_with_parent, raise_oom_score
+from streamd.ipc.inherited_state import die_with_parent, raise_oom_score
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 

@@ -23,7 +23,7 @@ from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import raise_collected_faults
-from streamd.dataset.manifest.packed_names import PACKED_TABLE, is_packed_name_key
+from streamd.dataset.manifest.columns import PACKED_TABLE, is_packed_name_key
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path

@@ -29,10 +29,8 @@ import numpy.typing as npt
 from streamd.core.permutation import mix64
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec, PixelId, StreamSpec
-from streamd.dataset.arrays.readahead import RowPrefetcher
-from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.cache.file import CacheFile, CacheLayout
-from streamd.dataset.cache.record import RecordLayout
+from streamd.dataset.arrays.store import Mask, Pixels, RowPrefetcher
+from streamd.dataset.cache.file import CacheFile, CacheLayout, RecordLayout
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import CACHE_PUBLISH_S, CACHE_UNPUBLISHED_BYTES

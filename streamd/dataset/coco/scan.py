@@ -28,7 +28,7 @@ from streamd.dataset.labels.boxes import (
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.faults import raise_collected_faults, warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import (
     Int64s,
     ListedValues,

@@ -19,6 +19,7 @@ from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
     ConfinedRoot,
+    PathColumn,
     format_first_names,
     format_path,
     is_file_beneath,
@@ -26,7 +27,6 @@ from streamd.dataset.paths.confined import (
     translate_read_errors,
 )
 from streamd.dataset.paths.folder_entries import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
-from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")

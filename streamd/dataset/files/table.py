@@ -20,7 +20,7 @@ from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
 from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
-from streamd.dataset.paths.path_column import PathColumn
+from streamd.dataset.paths.confined import PathColumn
 from streamd.dataset.sources import ImageSource, LabelSource, Scalar
 
 _log: Final = logging.getLogger("streamd.sources")

@@ -31,13 +31,12 @@ from streamd.dataset.arrays.pixels import (
 from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
-from streamd.dataset.hdf5.arrays import Hdf5Array
+from streamd.dataset.hdf5.arrays import LIBRARY_ERRORS, Hdf5Array, UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE, ChunkGrid, CompressedArray
-from streamd.dataset.hdf5.open import LIBRARY_ERRORS, UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.manifest.packed_names import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY
+from streamd.dataset.manifest.columns import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     ImageArrays,

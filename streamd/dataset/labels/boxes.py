@@ -32,7 +32,7 @@ from streamd.dataset.labels.encode import (
 )
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import decode_json
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.sources import BoxFormat, BoxRule, LabelSource
 from streamd.errors import ConfigError, suggest_name

@@ -30,7 +30,7 @@ from streamd.dataset.labels.encode import (
 from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
-from streamd.dataset.paths.path_column import PathColumn
+from streamd.dataset.paths.confined import PathColumn
 from streamd.errors import ConfigError
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; pyarrow's stubs, where installed, lack many functions

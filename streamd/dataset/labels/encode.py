@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_list
 from streamd.dataset.labels.faults import SHOWN_FAULTS, format_other_locations
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES

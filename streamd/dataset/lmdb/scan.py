@@ -32,25 +32,23 @@ from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.lmdb import LmdbSource
-from streamd.dataset.lmdb.file_head import (
-    COMMIT_COLUMN,
-    HEAD_BYTES,
-    OFFSETS_COLUMN,
-    LmdbHead,
-    is_file_whole,
-    parse_lmdb_head,
-)
 from streamd.dataset.lmdb.pyxis_layout import (
+    COMMIT_COLUMN,
     COUNT_KEY,
     DATA_DB,
+    HEAD_BYTES,
     META_DB,
+    OFFSETS_COLUMN,
     ArrayField,
+    LmdbHead,
     UnfitValueError,
     ValueTemplate,
     build_sample_key,
     find_memory_address,
+    is_file_whole,
+    parse_lmdb_head,
 )
-from streamd.dataset.manifest.packed_names import is_packed_name_key
+from streamd.dataset.manifest.columns import is_packed_name_key
 from streamd.dataset.manifest.types import (
     ArrayFiles,
     ImageArrays,

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.row_store import RowStore
-from streamd.dataset.arrays.store import Mask
-from streamd.dataset.arrays.to_uint8 import RawRows
-from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
+from streamd.dataset.arrays.store import Mask, RawRows, RowStore
+from streamd.dataset.lmdb.pyxis_layout import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
 from streamd.errors import ConfigError
 
 

@@ -34,30 +34,36 @@ import numpy.typing as npt
 
 from streamd.core.host import open_regular_file
 from streamd.core.spec import IdentityDigest, LabelSpec
-from streamd.dataset.manifest.columns import ColumnArray, FileNames, TextColumn, build_name_columns, narrow_integers
-from streamd.dataset.manifest.image_arrays import (
-    ARRAY_PREFIX,
-    ImageArrayHeader,
-    ListedArrays,
-    build_array_columns,
-    build_array_headers,
-    digest_image_arrays,
-    find_array_contradiction,
-    list_array_columns,
+from streamd.dataset.manifest.columns import (
+    ROWS_PREFIX,
+    ColumnArray,
+    FileNames,
+    RaggedColumn,
+    TextColumn,
+    build_label_columns,
+    build_name_columns,
+    narrow_integers,
 )
 from streamd.dataset.manifest.image_files import (
+    ARRAY_PREFIX,
     IMAGE_PREFIX,
     ROW_FRAMES_PREFIX,
+    ImageArrayHeader,
+    ListedArrays,
     ListedImage,
+    build_array_columns,
+    build_array_headers,
     build_image_columns,
     build_row_frame_columns,
+    digest_image_arrays,
     digest_image_files,
     digest_row_frames,
     encode_image_roots,
+    find_array_contradiction,
     is_frame_column,
+    list_array_columns,
     list_image_columns,
 )
-from streamd.dataset.manifest.ragged import ROWS_PREFIX, RaggedColumn, build_label_columns
 from streamd.dataset.manifest.types import (
     DRAWN_SIZE_COLUMNS,
     ArrayFiles,

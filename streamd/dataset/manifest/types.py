@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.manifest.columns import TextColumn
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn, TextColumn
 
 Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]

@@ -14,7 +14,7 @@ from streamd.core.text import escape_unprintable
 from streamd.dataset.labels.cells import Cells, Column, SourceRows
 from streamd.dataset.labels.encode import EXACT_BELOW
 from streamd.dataset.labels.text_encoding import decode_json, decode_text
-from streamd.dataset.manifest.packed_names import is_packed_name_key
+from streamd.dataset.manifest.columns import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource

@@ -25,7 +25,7 @@ from streamd.dataset.files.folder import FolderWalk, log_left_out_names
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,

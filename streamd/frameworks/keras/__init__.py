@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, format_install_command
-from streamd.frameworks.class_weights import GivenWeights
-from streamd.frameworks.feed_names import ArrayNames
+from streamd.frameworks.feed_names import ArrayNames, GivenWeights
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
 from streamd.frameworks.normalize import compute_pixel_scaling

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Self
 
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras.src.backend import compute_output_spec
+from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
@@ -38,37 +40,97 @@ from streamd.frameworks.keras.arguments import (
     check_arguments,
     check_epochs_left,
 )
-from streamd.frameworks.keras.backends import build_converter, check_distribution, looks_ahead
-from streamd.frameworks.keras.finished_steps import FinishedSteps
-from streamd.frameworks.keras.fit_steps import AskingIterator, FitEpochs, convert_arrays
+from streamd.frameworks.keras.backends import Convert, build_converter, check_distribution, looks_ahead
 from streamd.frameworks.keras.frames import (
+    FinishedSteps,
     FitBegin,
     NewCall,
     find_calling_epoch_iterator,
     find_calling_strategy,
     find_first_epoch,
+    find_model_graph,
     find_new_keras_call,
     find_running_keras_methods,
-)
-from streamd.frameworks.keras.loss_weights import match_own_loss
-from streamd.frameworks.keras.predicted_rows import (
-    BatchRows,
-    copy_target_labels,
-    find_class_names,
-    join_sample_ids,
-    join_target_labels,
+    is_building_model,
 )
 from streamd.frameworks.keras.reader import find_or_create_reader
 from streamd.frameworks.keras.resume_plan import StepGeometry
 from streamd.frameworks.model_inputs import (
+    Array,
     FeedBatch,
     FeedStream,
     ModelFeed,
     add_class_weights,
     begins_anew,
     build_blank_batch,
+    get_array,
 )
 from streamd.limits import LAST_WORD_S
+
+# --- The sample ids and true labels of the rows of a prediction, in the order of the rows. Pure.
+
+
+class BatchRows(NamedTuple):
+    """The parts of a predicted batch that are kept. They are copies, so they do not hold its lease."""
+
+    sample_ids: bytes
+    labels: Mapping[str, Array]
+
+
+def copy_target_labels(batch: FeedBatch, targets: Sequence[str]) -> dict[str, Array]:
+    """Copies the labels and images of a batch that are targets, as they were served."""
+    return {name: get_array(batch, name).copy() for name in targets}
+
+
+def join_target_labels(rows: Sequence[BatchRows] | None, targets: Sequence[str]) -> Any:
+    """Returns the targets of all rows: an array, or a dict by name for several targets.
+
+    Raises ConfigError if there are no targets, or nothing was predicted.
+    """
+    if not targets:
+        raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
+    batches = _require_rows(rows)
+    joined = {name: np.concatenate([each.labels[name] for each in batches]) for name in targets}
+    return joined if len(joined) > 1 else next(iter(joined.values()))
+
+
+def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
+    """Returns the sample ids of all rows, int64 (N,), -1 for a row without a sample.
+
+    Raises ConfigError if nothing was predicted.
+    """
+    return np.frombuffer(b"".join(each.sample_ids for each in _require_rows(rows)), np.int64)
+
+
+def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
+    if not rows:
+        raise ConfigError(
+            "nothing has been predicted yet: call  model.predict(data)  first; labels and names belong to the rows "
+            "that it predicts"
+        )
+    return rows
+
+
+def find_class_names(spec: StreamSpec, targets: Sequence[str]) -> list[str]:
+    """Returns the classes of the only target that has classes, in the order of their numbers.
+
+    Raises ConfigError unless exactly one target has classes.
+    """
+    classed = [name for name in targets if name in spec.labels and spec.labels[name].classes]
+    if len(classed) != 1:
+        kinds = ", ".join(f"{name}: {_describe_kind(spec, name)}" for name in targets) or "none"
+        raise ConfigError(
+            f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are {kinds}: "
+            "read  stream.spec.labels[NAME].classes"
+        )
+    return [str(each) for each in spec.labels[classed[0]].classes]
+
+
+def _describe_kind(spec: StreamSpec, target: str) -> str:
+    return spec.labels[target].type if target in spec.labels else f"image of mode {spec.images[target].mode}"
+
+
+# --- The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` imports this module on first use.
 
 MakeToken = Callable[[], str]
 
@@ -483,7 +545,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
+        from streamd.frameworks.keras.backends import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
 
         parts = build_replica_parts(find_calling_strategy())
         if parts is None:
@@ -513,3 +575,136 @@ def _describe_array(spec: StreamSpec, name: str, key: str) -> str:
         return f"{key} {'x'.join(map(str, spec.images[name].shape))}"
     label = spec.labels[name]
     return f"{name} ({format_count(len(label.classes), 'class', 'classes') if label.classes else label.type})"
+
+
+# --- The iterators from which Keras takes batches, in place of a data set. Imports Keras.
+
+
+AskingIterator = weakref.ref[EpochIterator] | None
+
+
+def convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
+    """Converts each array for the backend, and keeps the structure."""
+    return tuple(map_arrays(convert, part) for part in arrays)
+
+
+def map_arrays(function: Convert, part: Any) -> Any:
+    """Applies a function to the arrays of one part of a batch: an array, a dict of arrays or None."""
+    if isinstance(part, Mapping):
+        return {name: function(array) for name, array in part.items()}
+    return None if part is None else function(part)
+
+
+class FitSteps:
+    """The steps of one epoch of `fit`, which begins only when the first batch is requested.
+
+    On TensorFlow, Keras calls `iter` just before `next` at each step. The batch is fetched in `iter`, because Keras
+    handles the end of an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, but not if
+    `next` does. On other backends `iter` is not called again, and `next` may raise StopIteration.
+    """
+
+    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
+        self._adapter = adapter
+        self._convert = convert
+        self._asking = asking
+        self._settings = adapter.find_call_settings(asking)
+        self._batches: Iterator[FeedBatch] | None = None
+        self._fetched: tuple[Any, ...] | None = None
+        self._steps_left = self._steps_given = 0
+
+    def __iter__(self) -> Self:
+        if self._fetched is None:
+            self._fetched = self._fetch_step()
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        # Keras drops the batch with which it builds a model. It gets an empty one, and the epoch does not begin.
+        if self._batches is None and is_building_model():
+            example = self._settings.feed.build_arrays(build_blank_batch(self._adapter.spec))
+            return convert_arrays(example, self._adapter.convert)
+        data = self._fetch_step() if self._fetched is None else self._fetched
+        self._fetched = None
+        return data
+
+    def _fetch_step(self) -> tuple[Any, ...]:
+        if self._batches is None:
+            self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
+        batch = self._fetch_batch(self._batches) if self._steps_left else None
+        if batch is None:
+            self._adapter.end_epoch(is_short=self._steps_given < self._settings.steps)
+            raise StopIteration
+        self._steps_left -= 1
+        self._steps_given += 1
+        if self._adapter.on_batch is not None:
+            self._adapter.on_batch(batch)
+        self._adapter.record_taken_batch(batch)
+        return convert_arrays(self._settings.feed.build_arrays(batch), self._convert)
+
+    def _fetch_batch(self, batches: Iterator[FeedBatch]) -> FeedBatch | None:
+        with self._adapter.guard_fetch():
+            return next(batches, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitEpochs:
+    """Takes the place of a dataset in Keras: each `iter` returns the steps of one more epoch."""
+
+    adapter: StreamAdapter
+    convert: Convert
+    asking: AskingIterator
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return FitSteps(self.adapter, self.convert, self.asking)
+
+    @property
+    def _variant_tensor(self) -> Any:
+        """Raises ConfigError: a strategy reads this first of a dataset that it has to distribute itself."""
+        raise ConfigError(
+            "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, but this model is under another "
+            'one: start one trainer per device, each with its own subscribe(rank="auto"), or build the model outside '
+            "the strategy's scope"
+        )
+
+
+# --- Gives weights the shape of a user's own loss, where it returns a number for each sample. Imports Keras.
+
+
+_KERAS: Final = "keras"
+
+
+def match_own_loss(feed: ModelFeed, spec: StreamSpec, model: Any) -> ModelFeed:
+    """Returns the feed, with weights (B,) if the model's loss is the user's own and returns a number for each sample.
+
+    Without that, Keras would fail, or weigh the numbers wrongly where two dimensions are equal by chance. Raises
+    ConfigError if pixels have weights by their class, for which such a loss has no place.
+    """
+    if not feed.weighted or len(feed.targets) != 1 or feed.value_ranks[feed.targets[0]] == 1:
+        return feed
+    if _count_loss_dimensions(model, feed.build_arrays(build_blank_batch(spec))[1].shape) != 1:
+        return feed
+    name = feed.targets[0]
+    if feed.class_weights is not None:
+        raise ConfigError(
+            f"the model's loss returns one number for each sample, and class_weight weighs each pixel of {name!r}: "
+            "return one number for each pixel, or leave class_weight out"
+        )
+    return replace(feed, value_ranks={name: 1})
+
+
+def _count_loss_dimensions(model: Any, shape: tuple[int, ...]) -> int | None:
+    """Returns the dimensions of what the user's own loss returns for targets of `shape`; None if it is not known."""
+    loss, graph = model.loss, find_model_graph(model)
+    if graph is None or not isinstance(graph.output, keras.KerasTensor) or not callable(loss) or _is_keras_own(loss):
+        return None
+    measure = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss, reduction=None)
+    true, predicted = keras.KerasTensor(shape), keras.KerasTensor((shape[0], *graph.output.shape[1:]))
+    try:
+        found = compute_output_spec(measure.call, true, predicted)
+    except Exception:  # noqa: BLE001 - the user's own code, which Keras calls again, and whose error it then shows
+        return None
+    return len(found.shape) if isinstance(found, keras.KerasTensor) else None
+
+
+def _is_keras_own(loss: Any) -> bool:
+    kind = type(loss) if isinstance(loss, keras.losses.Loss) else loss
+    return str(getattr(kind, "__module__", "")).split(".")[0] == _KERAS

@@ -15,8 +15,7 @@ from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
 from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.finished_steps import PendingSteps
-from streamd.frameworks.keras.frames import check_data_of_running_fit
+from streamd.frameworks.keras.frames import PendingSteps, check_data_of_running_fit
 from streamd.frameworks.keras.nan_report import (
     PixelFault,
     StepRecord,

@@ -12,7 +12,7 @@ import zmq
 from target import Attack, Target
 from wire import TIMEOUT_S, Intruder, connect_to_address
 
-from streamd.client.curve_keys import CurveKeys, create_key_pair, find_curve_keys
+from streamd.client.sockets import CurveKeys, create_key_pair, find_curve_keys
 
 _SILENT: Final = 1001
 _DROPPED: Final = 250

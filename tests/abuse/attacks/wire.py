@@ -12,8 +12,7 @@ from typing import Any, Final, Self
 
 import zmq
 
-from streamd.client.curve_keys import CurveKeys, find_curve_keys
-from streamd.client.sockets import UnreachableError, find_served_path
+from streamd.client.sockets import CurveKeys, UnreachableError, find_curve_keys, find_served_path
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.ipc.endpoint import descriptor_socket_path, is_remote, split_host_port
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records

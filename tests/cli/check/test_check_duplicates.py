@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamd.cli.check.duplicates import (
+from streamd.cli.check.labels import (
     FileContents,
     SharedFiles,
     find_duplicate_groups,

@@ -18,8 +18,13 @@ from support.served_folder import serve
 from streamd.cli.check import summary as counting
 from streamd.cli.check.findings import CacheEstimate, CheckFindings, TrainerCapacity, UnpackingEstimate, WeightSummary
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
-from streamd.cli.check.summary import build_findings, compute_trainer_capacity, estimate_cache, estimate_unpacking
-from streamd.cli.check.totals import StreamTotals
+from streamd.cli.check.summary import (
+    StreamTotals,
+    build_findings,
+    compute_trainer_capacity,
+    estimate_cache,
+    estimate_unpacking,
+)
 from streamd.config.load import load_config
 from streamd.core.sampler import compute_batch_ids
 from streamd.core.slot_layout import compute_slot_bytes
@@ -27,8 +32,7 @@ from streamd.core.spec import StreamShape
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.dataset.hdf5 import library_store
-from streamd.dataset.hdf5.chunk_cache import ChunkCache
-from streamd.dataset.hdf5.library_store import Hdf5Store
+from streamd.dataset.hdf5.library_store import ChunkCache, Hdf5Store
 from streamd.dataset.open_store import open_store
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import CachePlace

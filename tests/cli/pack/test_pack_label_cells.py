@@ -14,7 +14,7 @@ from streamd.cli.pack.label_cells import (
     collect_sample_cells,
     compute_text_width,
 )
-from streamd.cli.pack.writer import PackJob
+from streamd.cli.pack.row_files import PackJob
 from streamd.core.spec import LabelSpec
 
 

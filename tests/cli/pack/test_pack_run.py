@@ -19,10 +19,10 @@ from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stre
 
 from streamd.cli.pack import batches, run, workdir
 from streamd.cli.pack.batches import DecodedBatch
+from streamd.cli.pack.row_files import PackJob
 from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, open_pack_writer
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
-from streamd.cli.pack.writer import PackJob
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
 from streamd.errors import ConfigError, MissingExtraError, PackError

@@ -12,8 +12,7 @@ import pytest
 
 from streamd.cli.pack import workdir
 from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.checksums import PackChecksum
-from streamd.cli.pack.packed_rows import PackedRows
+from streamd.cli.pack.packed_rows import PackChecksum, PackedRows
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,

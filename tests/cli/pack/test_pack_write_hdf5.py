@@ -14,8 +14,8 @@ from support.pack_streams import pixels_of, read_back, subject_of, write_all
 from support.served_folder import serve
 
 from streamd.cli.pack.batches import build_packing_stream
+from streamd.cli.pack.row_files import PackJob
 from streamd.cli.pack.write_hdf5 import Hdf5Writer
-from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
 NO_IDS = np.empty(0, np.int64)

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.pack_streams import HEIGHT, WIDTH, pixels_of, read_back, write_all
 
+from streamd.cli.pack.row_files import PackJob
 from streamd.cli.pack.write_npy import NpyWriter
-from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
 ROW = HEIGHT * WIDTH * 3

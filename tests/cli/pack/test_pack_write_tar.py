@@ -16,8 +16,8 @@ from support.pack_streams import pixels_of, read_back, stream_of, subject_of, wr
 
 from streamd.cli.pack.batches import build_packing_stream
 from streamd.cli.pack.packed_rows import PackedRows
+from streamd.cli.pack.row_files import PackJob
 from streamd.cli.pack.write_tar import TarWriter
-from streamd.cli.pack.writer import PackJob
 from streamd.errors import PackError
 
 NO_IDS = np.empty(0, np.int64)

@@ -11,7 +11,7 @@ import pytest
 from streamd.config.load import load_config
 from streamd.config.schema import Config
 from streamd.core.status import ClusterStatus, NodeStatus
-from streamd.daemon.engine.bridge_link import BridgeLink, hire_workers
+from streamd.daemon.engine.worker_pool import BridgeLink, hire_workers
 from streamd.errors import MissingExtraError
 from streamd.ipc.worker_messages import ClusterChanged, WorkerDied
 from streamd.limits import NODE_TASKS_AHEAD

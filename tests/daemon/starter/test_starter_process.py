@@ -45,8 +45,8 @@ def test_the_process_writes_the_configuration_or_the_error(
 ) -> None:
     write_images(tmp_path, {"cat": 6, "dog": 6})
     monkeypatch.setattr("streamd.core.log.configure_logging", lambda **_: None)
-    monkeypatch.setattr("streamd.ipc.parent_death.die_with_parent", lambda parent: parent)
-    monkeypatch.setattr("streamd.ipc.parent_death.raise_oom_score", lambda: None)
+    monkeypatch.setattr("streamd.ipc.inherited_state.die_with_parent", lambda parent: parent)
+    monkeypatch.setattr("streamd.ipc.inherited_state.raise_oom_score", lambda: None)
     before = signal.getsignal(signal.SIGINT)
     try:
         monkeypatch.setattr("sys.argv", ["process", request(tmp_path, (8, 9))])

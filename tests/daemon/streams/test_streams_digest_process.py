@@ -15,7 +15,7 @@ import pytest
 from support.daemon_process import wait_until
 from support.sample_specs import some_spec
 
-from streamd.core.digest_pieces import DigestPiece, compute_piece_lanes, split_into_pieces
+from streamd.core.receipt import DigestPiece, compute_piece_lanes, split_into_pieces
 from streamd.core.sampler import SampleOrder
 from streamd.core.spec import Cursor, Segment
 from streamd.daemon.streams.digest_process import _MESSAGE_BYTES, DigestProcess

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamd.dataset.arrays.readahead import RowPrefetcher
+from streamd.dataset.arrays.store import RowPrefetcher
 
 ROW = 4096
 GROUP = [(0, ROW * row) for row in range(32)]

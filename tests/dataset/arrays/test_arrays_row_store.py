@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.served_folder import serve
 
-from streamd.dataset.arrays import row_store
-from streamd.dataset.arrays.row_store import ListedFiles
+from streamd.dataset.arrays import store
+from streamd.dataset.arrays.store import ListedFiles
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def test_a_write_in_place_is_noticed_at_the_next_check(files: ListedFiles, tmp_p
 
 
 def test_checks_of_many_files_are_rare(files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_store, "_FEW_FILES", 1)
-    monkeypatch.setattr(row_store, "_CHECK_SHARE", 1 << 40)
+    monkeypatch.setattr(store, "_FEW_FILES", 1)
+    monkeypatch.setattr(store, "_CHECK_SHARE", 1 << 40)
     assert files.are_unchanged()
     (tmp_path / "a.npy").unlink()
     assert files.are_unchanged()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.dataset.arrays.to_uint8 import NOT_A_NUMBER, PixelConverter
+from streamd.dataset.arrays.store import NOT_A_NUMBER, PixelConverter
 from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 
 SHAPE = (2, 5, 3)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamd.dataset.hdf5.chunk_cache import CHUNK_CACHE, ChunkCache
+from streamd.dataset.hdf5.library_store import CHUNK_CACHE, ChunkCache
 from streamd.limits import CHUNKS_KEPT_BYTES
 
 A, B = ("a",), ("b",)

@@ -13,8 +13,7 @@ from support.hdf5_types import bfloat16, biased, bits
 from support.stores_on_disk import PIXELS, OpenedStore, open_hdf5, write_hdf5, write_hdf5_type
 
 from streamd.dataset.hdf5 import library_store
-from streamd.dataset.hdf5.chunk_cache import ChunkCache
-from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, Hdf5Store
+from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, ChunkCache, Hdf5Store
 
 GZIP = {"compression": "gzip", "shuffle": True}
 CHUNK_BYTES = 3 * 6 * 8 * 3

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
+from streamd.dataset.hdf5.arrays import UnfitHdf5Error, open_hdf5_file
 from streamd.errors import MissingExtraError
 
 

@@ -13,7 +13,7 @@ from support.boxed_pictures import boxes, column, points
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.manifest.ragged import RaggedColumn
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 

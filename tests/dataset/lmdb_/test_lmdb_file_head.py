@@ -10,7 +10,7 @@ import lmdb
 import pytest
 from support.lmdb_files import put
 
-from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_file_whole, parse_last_commit, parse_lmdb_head
+from streamd.dataset.lmdb.pyxis_layout import HEAD_BYTES, is_file_whole, parse_last_commit, parse_lmdb_head
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from support.lmdb_files import put, value_of, write_lmdb
 from support.source_configs import Label, Lmdb, refusal, scanned
 
-from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
+from streamd.dataset.lmdb.pyxis_layout import COMMIT_COLUMN, OFFSETS_COLUMN
 from streamd.dataset.manifest.types import ScannedSamples
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.dataset.manifest.packed_names import choose_name_key, is_packed_name_key
+from streamd.dataset.manifest.columns import choose_name_key, is_packed_name_key
 
 
 def test_the_key_of_the_names_differs_from_all_labels_and_is_recognized() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import LabelSpec
+from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.manifest import Manifest, compute_content_id, write_manifest
-from streamd.dataset.manifest.ragged import RaggedColumn
 from streamd.dataset.manifest.types import ScannedSamples
 
 SPEC = LabelSpec("boxes", "boxes", width=5, classes=("cat", "dog"), counts=(3, 0), rows=4)

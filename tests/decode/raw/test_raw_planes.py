@@ -8,8 +8,7 @@ from PIL import Image
 from support.stored_numbers import Numbers, build_numbers
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.geometry import Geometry, draw_geometry
-from streamd.decode.random_crop import compute_random_crop_draws
+from streamd.decode.geometry import Geometry, compute_random_crop_draws, draw_geometry
 from streamd.decode.raw.planes import resize_numbers
 
 BILINEAR = Image.Resampling.BILINEAR

@@ -18,7 +18,7 @@ from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.finished_steps import FinishedSteps
+from streamd.frameworks.keras.frames import FinishedSteps
 from streamd.frameworks.lazy_import import import_library
 
 pytestmark = pytest.mark.train

@@ -28,7 +28,7 @@ def test_each_iterator_takes_one_more_epoch_and_nothing_before_it_is_asked() -> 
 
 
 def test_a_part_of_a_batch_keeps_its_structure() -> None:
-    from streamd.frameworks.keras.fit_steps import map_arrays  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.adapter import map_arrays  # noqa: PLC0415 - imports Keras
 
     assert map_arrays(np.max, {"images": np.zeros(2), "angle": np.ones(2)}) == {"images": 0, "angle": 1}
     assert map_arrays(np.max, None) is None

@@ -10,7 +10,7 @@ from support.stream_fake import ANGLE, KIND, FakeBatch, make_spec
 
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.predicted_rows import (
+from streamd.frameworks.keras.adapter import (
     BatchRows,
     copy_target_labels,
     find_class_names,

@@ -13,7 +13,7 @@ import pytest
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.plain_data import DataPacker, unpack_value
+from streamd.frameworks.keras.resume import DataPacker, unpack_value
 
 pytestmark = pytest.mark.train
 
@@ -23,9 +23,9 @@ EXAMPLE = (X, Y)
 
 def module() -> ModuleType:
     load_keras()
-    from streamd.frameworks.keras import training_state  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras import resume  # noqa: PLC0415 - imports Keras
 
-    return training_state
+    return resume
 
 
 def make_model(width: int = 2, optimizer: Any = "adam", metrics: tuple[str, ...] = ("mae",)) -> Any:
