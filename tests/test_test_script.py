@@ -103,6 +103,13 @@ def test_every_part_runs_and_the_summary_counts_each_for_itself(checkout: Checko
     assert (sum(spent_s), 9 * len(spent_s)) == (int(rows[-1][2]), int(rows[-1][3]))
 
 
+def test_parts_that_run_beside_others_follow_one_another(checkout: Checkout) -> None:
+    done = checkout.run_parts("first 9 beside ./fail", "second 9 beside ./compute", "third 9 ./compute")
+
+    assert "failed: first" in done.stderr
+    assert [result_of(done, part) for part in ("second", "third")] == ["ok", "ok"]
+
+
 def test_nothing_is_left_of_it(checkout: Checkout, tmp_path: Path) -> None:
     checkout.run_parts("sums 9 ./compute")
 
