@@ -130,7 +130,8 @@ class EpochSum:
         verdict = "one epoch" if self.is_one_epoch else "NOT one epoch"
         batches, receipts = format_count(self.batches, "batch", "batches"), format_count(self.receipts, "receipt")
         lines = [f"{self.stream} epoch {self.epoch}: {verdict}, {batches} in {receipts}"]
-        lines += [f"  {name}: {format_batches(found)}" for name, found in self._list_findings() if found.size]
+        findings = {"missing": self.missing, "twice": self.twice, "dropped by the last world": self.dropped}
+        lines += [f"  {name}: {format_batches(found)}" for name, found in findings.items() if found.size]
         lines += [f"  different: {each}" for each in self.different]
         lines += [
             f"  by token: batches {part.first} to {part.last}, world {part.world}; {part.unreceipted:,} of them in no "
@@ -139,9 +140,6 @@ class EpochSum:
         ]
         lines += [f"  note: {each}" for each in self.remarks]
         return lines + ([f"  digest of world 1: {self.digest}"] if self.digest else [])
-
-    def _list_findings(self) -> list[tuple[str, Indices]]:
-        return [("missing", self.missing), ("twice", self.twice), ("dropped by the last world", self.dropped)]
 
 
 def format_batches(indices: Indices) -> str:
@@ -300,8 +298,16 @@ class _EpochAdder:
         first = self.receipts[0].receipt
         claims = self._collect_claims()
         taken, unreceipted = self._count_batches(claims)
-        dropped = self._find_dropped_batches()
+        # The batches after the last step of whole epochs, which are too few for one more.
+        batches = self.receipts[0].receipt.batches
+        ends = [
+            _compute_end(each.receipt)
+            for each in self.receipts
+            if each.receipt.complete and batches - _compute_end(each.receipt) < each.receipt.world
+        ]
+        dropped = np.arange(max(ends, default=batches), batches, dtype=np.int64)
         is_missing = taken == 0
+        facts = self._find_order_facts()
         is_missing[dropped] = False
         return EpochSum(
             first.stream,
@@ -314,7 +320,7 @@ class _EpochAdder:
             dropped,
             (*self._list_differences(), *self._different),
             tuple(self._list_token_parts(claims, unreceipted)),
-            self._compute_whole_digest(),
+            _compute_digest(facts, first, [Segment(0, first.batches, 0, 1)]) if facts is not None else "",
             tuple(self._list_remarks()),
             tuple(place for place, receipt in self.receipts if receipt.changed),
             tuple(sorted({receipt.pixel_id for _, receipt in self.receipts} - {""})),
@@ -363,16 +369,6 @@ class _EpochAdder:
             taken += is_taken
         return taken, ~is_own
 
-    def _find_dropped_batches(self) -> Indices:
-        """Returns the batches after the last step of whole epochs, which are too few for one more."""
-        batches = self.receipts[0].receipt.batches
-        ends = [
-            _compute_end(each.receipt)
-            for each in self.receipts
-            if each.receipt.complete and batches - _compute_end(each.receipt) < each.receipt.world
-        ]
-        return np.arange(max(ends, default=batches), batches, dtype=np.int64)
-
     def _list_token_parts(self, claims: set[_Claim], unreceipted: npt.NDArray[np.bool_]) -> Iterator[TokenPart]:
         for claim in sorted(claims, key=lambda each: (each.stretch, each.first, each.end, each.rank or 0)):
             if claim.rank is None:
@@ -395,14 +391,18 @@ class _EpochAdder:
                 yield f"{receipt.batches} batches an epoch in {place}, but {first.batches} in {self.receipts[0].place}"
             if not receipt.ok or receipt.missed or receipt.repeated:
                 yield f"{place} is not ok: missed {receipt.missed}, repeated {receipt.repeated}"
-            yield from _find_wrong_end(place, receipt)
-            yield from _find_wrong_sum(place, receipt)
+            yield from _find_wrong_account(place, receipt)
             for segments, stated in _list_segment_digests(receipt):
                 digest, where = known.setdefault(segments, (stated, place))
                 if digest != stated:
                     yield f"{_format_segments(segments)}: digest {digest} in {where}, but {stated} in {place}"
-        yield from self._find_unplanned_digests(known)
         yield from self._find_different_pixels()
+        if (facts := self._find_order_facts()) is None:
+            return
+        for segments, (digest, place) in known.items():
+            planned = _compute_digest(facts, first, segments)
+            if digest != planned:
+                yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
 
     def _find_different_pixels(self) -> Iterator[str]:
         """Yields the identities of pixels that are not the first one. A receipt that says `changed` has several."""
@@ -430,23 +430,10 @@ class _EpochAdder:
         if self._find_order_facts() is None:
             yield "the digests were not compared with the plan, since no receipt has the facts of the order"
 
-    def _find_unplanned_digests(self, known: dict[tuple[Segment, ...], tuple[str, str]]) -> Iterator[str]:
-        facts, first = self._find_order_facts(), self.receipts[0].receipt
-        if facts is None:
-            return
-        for segments, (digest, place) in known.items():
-            planned = _compute_digest(facts, first, segments)
-            if digest != planned:
-                yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
-
     def _find_order_facts(self) -> OrderFacts | None:
         """Returns the facts of the order, if a receipt has them and they are those of its order id."""
         known = ((receipt.order, receipt) for _, receipt in self.receipts)
         return next((facts for facts, receipt in known if facts is not None and _are_facts_of(facts, receipt)), None)
-
-    def _compute_whole_digest(self) -> str:
-        facts, first = self._find_order_facts(), self.receipts[0].receipt
-        return _compute_digest(facts, first, [Segment(0, first.batches, 0, 1)]) if facts is not None else ""
 
 
 def _list_claims(receipt: Receipt) -> list[_Claim]:
@@ -480,7 +467,13 @@ def _compute_end(receipt: Receipt) -> int:
 
 
 def _are_facts_of(facts: OrderFacts, receipt: Receipt) -> bool:
-    return compute_order_id(facts) == receipt.order_id and _count_batches_of_order(facts) == receipt.batches
+    """Whether facts are those of a receipt's order id and of its batches an epoch."""
+    # No stream has such facts.
+    if facts.batch_size < 1 or facts.samples < 1 or (facts.shuffle == "chunk" and min(facts.chunk, facts.buffer) < 1):
+        return False
+    whole, rest = divmod(facts.samples, facts.batch_size)
+    batches = whole + bool(rest and facts.remainder != "drop")
+    return compute_order_id(facts) == receipt.order_id and batches == receipt.batches
 
 
 def _list_segment_digests(receipt: Receipt) -> list[tuple[tuple[Segment, ...], str]]:
@@ -492,26 +485,20 @@ def _list_segment_digests(receipt: Receipt) -> list[tuple[tuple[Segment, ...], s
     return [*((each, digest) for each, digest in stated if digest), *whole]
 
 
-def _find_wrong_end(place: str, receipt: Receipt) -> Iterator[str]:
-    """Yields a sentence if `complete` is not what the segments say.
-
-    Whether too few batches for one more step are padded is not in a receipt, so only a world's last step is uncertain.
-    """
-    end, batches = _compute_end(receipt), receipt.batches
-    if receipt.complete and batches - end >= receipt.world:
-        yield f"{place} says complete, but its steps end at batch {end} of {batches}"
-    if not receipt.complete and end >= batches:
-        yield f"{place} does not say complete, but its steps reach the end of the epoch: nobody compared its account"
-
-
-def _find_wrong_sum(place: str, receipt: Receipt) -> Iterator[str]:
-    """Yields a sentence if the digests of a receipt's segments do not add up to its digest."""
-    digests = [each.digest for each in receipt.segments]
-    if not all(digests):  # continued from a token of an older version
-        return
-    total = format_digest(reduce(add_digest_lanes, map(parse_digest, digests), EMPTY_LANES))
-    if total != receipt.digest:
-        yield f"{place}: the digests of its segments add up to {total}, but its digest is {receipt.digest}"
+def _find_wrong_account(place: str, receipt: Receipt) -> Iterator[str]:
+    """Yields a sentence if `complete` or the digest is not what the segments of a receipt say."""
+    # Whether too few batches for one more step are padded is not in a receipt, so only a world's last step is
+    # uncertain.
+    end = _compute_end(receipt)
+    if receipt.complete and receipt.batches - end >= receipt.world:
+        yield f"{place} says complete, but its steps end at batch {end} of {receipt.batches}"
+    if not receipt.complete and end >= receipt.batches:
+        yield (f"{place} does not say complete, but its steps reach the end of the epoch: nobody compared its account")
+    # A receipt that was continued from a token of an older version has no digest of some segment.
+    if all(digests := [each.digest for each in receipt.segments]):
+        total = format_digest(reduce(add_digest_lanes, map(parse_digest, digests), EMPTY_LANES))
+        if total != receipt.digest:
+            yield f"{place}: the digests of its segments add up to {total}, but its digest is {receipt.digest}"
 
 
 def _format_segments(segments: Sequence[Segment]) -> str:
@@ -520,14 +507,6 @@ def _format_segments(segments: Sequence[Segment]) -> str:
     if len(segments) > 1:
         return f"batches {start} to {stop} in {len(segments)} segments"
     return f"batches {start} to {stop} of rank {first.rank} of {first.world}"
-
-
-def _count_batches_of_order(facts: OrderFacts) -> int:
-    """Returns the batches of an epoch; 0 for facts that no stream has."""
-    if facts.batch_size < 1 or facts.samples < 1 or (facts.shuffle == "chunk" and min(facts.chunk, facts.buffer) < 1):
-        return 0
-    whole, rest = divmod(facts.samples, facts.batch_size)
-    return whole + bool(rest and facts.remainder != "drop")
 
 
 def _compute_digest(facts: OrderFacts, receipt: Receipt, segments: Sequence[Segment]) -> str:

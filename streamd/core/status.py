@@ -254,17 +254,14 @@ def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
     if daemon.draining:
         yield "the daemon is shutting down"
     if daemon.cluster is not None:
-        yield from _find_cluster_troubles(daemon.cluster)
-
-
-def _find_cluster_troubles(cluster: ClusterStatus) -> Iterator[str]:
-    if cluster.problem:
-        yield f"{cluster.problem}; trainers get batches again when the cluster is back"
-    elif not cluster.serving_nodes:
-        yield f"no node of the cluster at {cluster.address} decodes, and trainers wait: start one, or see why below"
-    for node in cluster.nodes:
-        if node.state == "refused":
-            yield f"node {node.name} may not decode: {node.waits_for}"
+        cluster = daemon.cluster
+        if cluster.problem:
+            yield f"{cluster.problem}; trainers get batches again when the cluster is back"
+        elif not cluster.serving_nodes:
+            yield f"no node of the cluster at {cluster.address} decodes, and trainers wait: start one, or see why below"
+        for node in cluster.nodes:
+            if node.state == "refused":
+                yield f"node {node.name} may not decode: {node.waits_for}"
 
 
 def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:

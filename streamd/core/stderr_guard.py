@@ -102,7 +102,9 @@ class StderrWriter:
     def _write_queued_lines(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._is_ending or self._can_report_lost_lines())
+                self._changed.wait_for(
+                    lambda: self._queue or self._is_ending or (self._lost_lines > 0 and not self._is_failing)
+                )
                 if self._lost_lines and (self._is_failing or not self._queue):
                     lost, self._lost_lines = self._lost_lines, 0
                     lines, event = self.build_notice(lost), b""
@@ -124,10 +126,6 @@ class StderrWriter:
                     self._queue.clear()
                     self._queued_bytes = 0
                 self._changed.notify_all()
-
-    def _can_report_lost_lines(self) -> bool:
-        """Whether lost lines are reported now. After a write that raised, they are with the next line."""
-        return self._lost_lines > 0 and not self._is_failing
 
     def _try_to_send(self, event: bytes) -> bool:
         if not event or self.send_event is None:

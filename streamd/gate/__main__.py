@@ -15,8 +15,13 @@ from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent
 from streamd.limits import GATE_DATA_BYTES, GATE_FILES, REMOTE_GATE_DATA_BYTES
 
 
-def _limit_process(data_bytes: int) -> None:
-    """Bounds what clients can make this process take, and leaves no dump of its memory."""
+def main() -> None:
+    """Runs the process until the daemon's end of its link closes."""
+    correct_inherited_state()
+    die_with_parent(os.getppid())
+    role, *descriptors = sys.argv[1:]
+    # Bounds what clients can make this process take, and leaves no dump of its memory.
+    data_bytes = REMOTE_GATE_DATA_BYTES if role == "network" else GATE_DATA_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -24,14 +29,6 @@ def _limit_process(data_bytes: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the daemon, which drains its trainers through it
     raise_oom_score()
-
-
-def main() -> None:
-    """Runs the process until the daemon's end of its link closes."""
-    correct_inherited_state()
-    die_with_parent(os.getppid())
-    role, *descriptors = sys.argv[1:]
-    _limit_process(REMOTE_GATE_DATA_BYTES if role == "network" else GATE_DATA_BYTES)
     link, passed, *inherited = (socket.socket(fileno=int(each)) for each in descriptors)
     for each in (link, passed, *inherited):
         each.set_inheritable(False)

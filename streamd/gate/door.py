@@ -55,7 +55,11 @@ class Door:
         else:
             self._paths.pop(user, None)
             if user in self._asked:  # else a gate has ended, and may be started again at once
-                self._remember_refusal(user)
+                now_s = asyncio.get_running_loop().time()
+                self._sent_away_until_s = {
+                    other: until_s for other, until_s in self._sent_away_until_s.items() if until_s > now_s
+                }
+                self._sent_away_until_s[user] = now_s + DOOR_REFUSAL_S
         self._asked.discard(user)
         waiting, self._waiting = self._waiting, deque()
         for each, client in waiting:
@@ -75,31 +79,18 @@ class Door:
         elif self._sent_away_until_s.get(user, 0.0) > asyncio.get_running_loop().time():
             _answer_client(client, b"")
         elif self._link is not None:
-            self._ask_for_gate(self._link, user)
+            # The daemon is asked once, however many clients of the user come meanwhile: they may come by the thousand.
+            if user not in self._asked:
+                self._asked.add(user)
+                self._link.send_record(RecordKind.WANTED, USER.pack(user))
             self._waiting.append((user, client))
             if len(self._waiting) > DOOR_WAITING:
-                self._send_away_one()
-
-    def _ask_for_gate(self, link: RecordLink, user: int) -> None:
-        # The daemon is asked once, however many clients of the user come meanwhile: they may come by the thousand.
-        if user not in self._asked:
-            self._asked.add(user)
-            link.send_record(RecordKind.WANTED, USER.pack(user))
-
-    def _remember_refusal(self, user: int) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._sent_away_until_s = {
-            other: until_s for other, until_s in self._sent_away_until_s.items() if until_s > now_s
-        }
-        self._sent_away_until_s[user] = now_s + DOOR_REFUSAL_S
-
-    def _send_away_one(self) -> None:
-        """Sends away the oldest client of the user that has the most waiting ones."""
-        users = [user for user, _ in self._waiting]
-        crowd = max(users, key=users.count)
-        place = users.index(crowd)
-        _answer_client(self._waiting[place][1], b"")
-        del self._waiting[place]
+                # Sends away the oldest client of the user that has the most waiting ones.
+                users = [user for user, _ in self._waiting]
+                crowd = max(users, key=users.count)
+                place = users.index(crowd)
+                _answer_client(self._waiting[place][1], b"")
+                del self._waiting[place]
 
 
 def _answer_client(client: socket.socket, path: bytes) -> None:

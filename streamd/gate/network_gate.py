@@ -125,32 +125,30 @@ class NetworkGate:
 
     def _handle_record(self, kind: RecordKind, body: bytes) -> None:
         if kind is RecordKind.SETTINGS:
-            self._start_serving(json.loads(body))
+            settings = json.loads(body)
+            assert self._link is not None  # noqa: S101 - a record came over it
+            try:
+                pair = read_key_pair(Path(settings["secret"]), "curve.secret")
+                keys = self._keys = ClientKeys(Path(settings["clients"]))
+                keys.reload_keys()
+                listener, has_bbr = open_network_socket(settings["host"], settings["port"])
+            except (ConfigError, OSError) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                self._link.send_record(RecordKind.FAILED, json.dumps(reason or str(error)).encode())
+                return
+            port = listener.getsockname()[1]
+            self._authenticator = Authenticator(self._context, keys)
+            router = self._router = NetworkRouter(self._context, keys, self._receive_client_frame, self._on_peer_lost)
+            self._relay = PixelRelay(settings["descriptors"], self._send_to_client, self._send_to_daemon)
+            router.start_listening(listener, pair)
+            self._check_keys()
+            self._link.send_record(RecordKind.READY, json.dumps({"port": port, "has_bbr": has_bbr}).encode())
         elif kind is RecordKind.FRAME:
             self._handle_daemon_frame(*split_client_frame(body))
         elif kind is RecordKind.PAUSE:
             user, pause_ms = KEY_PAUSE.unpack(body)
             self._held.pause_key(user, time.monotonic() + pause_ms / 1000)
             self._schedule_release()
-
-    def _start_serving(self, settings: dict[str, Any]) -> None:
-        assert self._link is not None  # noqa: S101 - a record came over it
-        try:
-            pair = read_key_pair(Path(settings["secret"]), "curve.secret")
-            keys = self._keys = ClientKeys(Path(settings["clients"]))
-            keys.reload_keys()
-            listener, has_bbr = open_network_socket(settings["host"], settings["port"])
-        except (ConfigError, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._link.send_record(RecordKind.FAILED, json.dumps(reason or str(error)).encode())
-            return
-        port = listener.getsockname()[1]
-        self._authenticator = Authenticator(self._context, keys)
-        router = self._router = NetworkRouter(self._context, keys, self._receive_client_frame, self._on_peer_lost)
-        self._relay = PixelRelay(settings["descriptors"], self._send_to_client, self._send_to_daemon)
-        router.start_listening(listener, pair)
-        self._check_keys()
-        self._link.send_record(RecordKind.READY, json.dumps({"port": port, "has_bbr": has_bbr}).encode())
 
     def _check_keys(self) -> None:
         """Looks for changed keys, and closes the connections of removed ones. Called every KEYS_CHECK_S."""
@@ -206,27 +204,20 @@ class NetworkGate:
         if refusal is not None and self._router is not None:
             self._router.send_frame(peer.identity, encode_frame(EMPTY_HEADER, refusal))
             return
-        self._pass_message(peer, data, header, message)
-
-    def _pass_message(self, peer: Peer, data: bytes, header: FrameHeader, message: ClientMessage) -> None:
         assert self._relay is not None and self._router is not None  # noqa: S101, PT018 - set before any client is let in
         match message:
             case Subscribe():
-                self._end_earlier_sessions(peer, message)
+                # Ends the sessions that a trainer had on a connection which it has given up, before the kernel does so.
+                for key in message.earlier:
+                    identity = self._relay.find_session(key)
+                    other = self._router.find_peer(identity[KEY_USER.size :]) if identity is not None else None
+                    if other is not None and other is not peer and other.key.public == peer.key.public:
+                        self._router.close_connection(other)
                 self._relay.pass_subscription(_identify(peer), header, message)
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 self._relay.pass_report(_identify(peer), data, message)
             case _:
                 self._send_to_daemon(_identify(peer), data)
-
-    def _end_earlier_sessions(self, peer: Peer, message: Subscribe) -> None:
-        """Ends the sessions that a trainer had on a connection which it has given up, before the kernel does so."""
-        assert self._relay is not None and self._router is not None  # noqa: S101, PT018 - as above
-        for key in message.earlier:
-            identity = self._relay.find_session(key)
-            other = self._router.find_peer(identity[KEY_USER.size :]) if identity is not None else None
-            if other is not None and other is not peer and other.key.public == peer.key.public:
-                self._router.close_connection(other)
 
     def _on_peer_lost(self, peer: Peer) -> None:
         self._held.drop_frames(peer.user, peer.identity)
@@ -464,7 +455,12 @@ class PixelRelay:
                 self._queue_pixels(session, header, message)
             case Stopped() if session is not None:
                 self._queue_record(session, record)
-                self._stop_session(session)
+                # Reports which batches of a session that the daemon has ended are still on their way.
+                with suppress(OSError):  # closing the lifeline reports the same
+                    session.lifeline.report_held_leases(self._list_unfinished(session))
+                session.is_over = True
+                self._forget_slots(session)
+                self._close_if_done(session)
             case _ if session is not None:
                 self._queue_record(session, record)
             case _:
@@ -488,23 +484,22 @@ class PixelRelay:
         inline = msgspec.structs.replace(message, slot=0, inline=True)
         frame = build_frame(header, encode_message(inline))
         try:
-            memory = self._map_slot(session, message.slot, message.slot_bytes)
+            slot = message.slot
+            nbytes = message.slot_bytes
+            if slot not in self._slots:
+                # The daemon never waits for a gate, so it answers at once, and only for a slot that is new.
+                descriptor = session.lifeline.fetch_descriptor(slot)
+                try:
+                    self._slots[slot] = map_readable(descriptor, nbytes)
+                finally:
+                    os.close(descriptor)
+                session.slots.add(slot)
+            memory = self._slots[slot]
         except (ConnectError, OSError):  # the client finds its session gone, and subscribes again
             self.end_session(session.identity)
             return
         session.queue.append(_OutgoingPixels(frame, header.number, memory))
         self._send_queued(session)
-
-    def _map_slot(self, session: _RelayedSession, slot: int, nbytes: int) -> memoryview:
-        if slot not in self._slots:
-            # The daemon never waits for a gate, so it answers at once, and only for a slot that is new.
-            descriptor = session.lifeline.fetch_descriptor(slot)
-            try:
-                self._slots[slot] = map_readable(descriptor, nbytes)
-            finally:
-                os.close(descriptor)
-            session.slots.add(slot)
-        return self._slots[slot]
 
     def _forget_slots(self, session: _RelayedSession) -> None:
         """Unmaps what came over the lifeline of a session that ends; libzmq keeps what it still sends.
@@ -514,14 +509,6 @@ class PixelRelay:
         for slot in session.slots:
             self._slots.pop(slot, None)
         session.slots.clear()
-
-    def _stop_session(self, session: _RelayedSession) -> None:
-        """Reports which batches of a session that the daemon has ended are still on their way."""
-        with suppress(OSError):  # closing the lifeline reports the same
-            session.lifeline.report_held_leases(self._list_unfinished(session))
-        session.is_over = True
-        self._forget_slots(session)
-        self._close_if_done(session)
 
     @staticmethod
     def _list_unfinished(session: _RelayedSession) -> list[int]:

@@ -53,7 +53,8 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND
     when none is named and no default path exists, with the `remedy` as the caller's users would write it.
     """
     if chosen := _read_endpoint_text(endpoint) or os.environ.get("STREAMD_ENDPOINT"):
-        complete = _complete_endpoint(chosen)
+        path = os.path.expanduser(chosen)  # noqa: PTH111 - Path would change the slashes of an endpoint
+        complete = f"{_IPC}{path}" if path.startswith("/") else chosen
         check_endpoint(complete)
         return complete
     places = default_socket_paths()
@@ -109,11 +110,6 @@ def _read_endpoint_text(endpoint: object) -> str:
     return given or ""
 
 
-def _complete_endpoint(name: str) -> str:
-    path = os.path.expanduser(name)  # noqa: PTH111 - Path would change the slashes of an endpoint
-    return f"{_IPC}{path}" if path.startswith("/") else name
-
-
 def _may_exist(path: Path) -> bool:
     """Whether a path exists, or may exist in a folder that this user may not enter."""
     try:
@@ -153,7 +149,9 @@ def _list_sockets(folder: Path) -> list[Path]:
 def check_endpoint(endpoint: str) -> None:
     """Raises ConfigError for an invalid endpoint: no host and port, no absolute path, or one too long for a socket."""
     if is_remote(endpoint):
-        _check_host_port(endpoint)
+        found = _HOST_PORT.fullmatch(endpoint.removeprefix(_TCP))
+        if not found or not 0 < int(found[2]) <= _MAX_PORT:
+            raise ConfigError(f"endpoint {endpoint!r}: write host and port after tcp://, as in tcp://gpu1:5555")
         return
     if not endpoint.startswith(_IPC):
         raise ConfigError(f"endpoint {endpoint!r} {_explain_wrong_scheme(endpoint)}")
@@ -169,12 +167,6 @@ def check_endpoint(endpoint: str) -> None:
             f"endpoint {endpoint!r}: a socket's path can have at most {_MAX_PATH_BYTES} bytes, but this one has "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
-
-
-def _check_host_port(endpoint: str) -> None:
-    found = _HOST_PORT.fullmatch(endpoint.removeprefix(_TCP))
-    if not found or not 0 < int(found[2]) <= _MAX_PORT:
-        raise ConfigError(f"endpoint {endpoint!r}: write host and port after tcp://, as in tcp://gpu1:5555")
 
 
 def _explain_wrong_scheme(endpoint: str) -> str:

@@ -215,7 +215,18 @@ class DescriptorServer:
         except OSError:
             data = b""
         began_s = time.thread_time()
-        self._handle_message(descriptor, lifeline, data)
+        session = lifeline.session
+        if not data:
+            self._close_link_and_report_loss(descriptor, "its connection ended")
+        elif session is None:
+            self._pair_with_session(descriptor, lifeline, data)
+        elif len(data) == SLOT_SERIAL.size:
+            if not lifeline.is_over:  # otherwise the writing half is closed, and the client reads its end
+                self._send_descriptor(descriptor, lifeline, SLOT_SERIAL.unpack(data)[0])
+        elif len(data) % SLOT_SERIAL.size == 1 and data[:1] in {STILL_HELD, DROPPED, RETIRED}:
+            self._handle_lease_report(lifeline, session, data)
+        else:
+            self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
         # What belongs to a batch costs its time. The end of a session costs more, like the question that began it.
         weight = 1.0 if data else QUESTION_WEIGHT
         return self._measure_pause_s(lifeline.user, weight * (time.thread_time() - began_s))
@@ -234,20 +245,6 @@ class DescriptorServer:
             asyncio.get_running_loop().call_later(pause_s, self._resume_links, user)
         else:
             del self._waiting_links[user]
-
-    def _handle_message(self, descriptor: int, lifeline: _TrainerLink, data: bytes) -> None:
-        session = lifeline.session
-        if not data:
-            self._close_link_and_report_loss(descriptor, "its connection ended")
-        elif session is None:
-            self._pair_with_session(descriptor, lifeline, data)
-        elif len(data) == SLOT_SERIAL.size:
-            if not lifeline.is_over:  # otherwise the writing half is closed, and the client reads its end
-                self._send_descriptor(descriptor, lifeline, SLOT_SERIAL.unpack(data)[0])
-        elif len(data) % SLOT_SERIAL.size == 1 and data[:1] in {STILL_HELD, DROPPED, RETIRED}:
-            self._handle_lease_report(lifeline, session, data)
-        else:
-            self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
 
     def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
         """Passes on what a trainer reports of the leases of a session that has ended."""

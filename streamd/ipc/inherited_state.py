@@ -22,7 +22,16 @@ _OWNER_BITS: Final = 0o700
 
 def correct_inherited_state() -> None:
     """Corrects it for this process and its children. Every entry point calls it before it opens or starts anything."""
-    _open_closed_standard_descriptors()
+    # Opens the null device as those of descriptors 0, 1 and 2 that are closed. Otherwise the next files to be opened
+    # get these numbers. libzmq takes a descriptor 0 for none, and a child takes a socket for its standard error and
+    # prints into it.
+    for descriptor, name in enumerate(_NAMES):
+        if _is_descriptor_closed(descriptor):
+            # The kernel gives the lowest free number, which is this one, since those below it are open. Children
+            # inherit it, since they need standard descriptors too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:  # Python sets it to None if the descriptor was closed at the start
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - lasts as long as the process
     if sys.platform == "win32":  # it has none of the following
         return
     import resource  # noqa: PLC0415 - as above
@@ -39,21 +48,6 @@ def correct_inherited_state() -> None:
     # is raised; what meets one that may not be says so.
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
-def _open_closed_standard_descriptors() -> None:
-    """Opens the null device as those of descriptors 0, 1 and 2 that are closed.
-
-    Otherwise the next files to be opened get these numbers. libzmq takes a descriptor 0 for none, and a child takes a
-    socket for its standard error and prints into it.
-    """
-    for descriptor, name in enumerate(_NAMES):
-        if _is_descriptor_closed(descriptor):
-            # The kernel gives the lowest free number, which is this one, since those below it are open. Children
-            # inherit it, since they need standard descriptors too.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-        if getattr(sys, name) is None:  # Python sets it to None if the descriptor was closed at the start
-            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - lasts as long as the process
 
 
 def _is_descriptor_closed(descriptor: int) -> bool:

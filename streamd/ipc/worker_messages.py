@@ -262,7 +262,13 @@ def decode_command(data: bytes) -> WorkerCommand:
     try:
         match data[0]:
             case 2:
-                return _decode_fill_rows(data)
+                # After the head come two bytes of row number for each row, then eight bytes of sample id for each.
+                _, is_suspect, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
+                if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
+                    raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
+                rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
+                ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
+                return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch, is_suspect)
             case 1:
                 return _open.decode(data[1:])
             case 6:
@@ -273,16 +279,6 @@ def decode_command(data: bytes) -> WorkerCommand:
                 raise ProtocolError(f"a worker got a record of unknown kind {kind}")
     except _DAMAGE as error:
         raise ProtocolError(f"a worker got a damaged record: {error}") from error
-
-
-def _decode_fill_rows(data: bytes) -> FillRows:
-    # After the head come two bytes of row number for each row, then eight bytes of sample id for each.
-    _, is_suspect, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
-    if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
-        raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
-    rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
-    ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
-    return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch, is_suspect)
 
 
 def encode_report(report: WorkerReport) -> bytes:

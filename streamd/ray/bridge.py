@@ -210,7 +210,19 @@ class Bridge:
                 self._set_problem(f"the head of the cluster at {self._cluster.address} does not answer")
                 continue
             try:
-                self._update_nodes(looking.result())
+                alive = looking.result()
+                found = choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES, self._list_refused_nodes())
+                chosen = {each.node_id: each for each in found}
+                for node_id in self._keepers.keys() - chosen.keys():
+                    self._keeping.pop(node_id).cancel()
+                    del self._keepers[node_id]
+                    self._report_status()
+                for node_id, node in chosen.items():
+                    if node_id not in self._keepers:
+                        keeper = self._keepers[node_id] = NodeKeeper(node, self._cluster, self._streams, self)
+                        assert self._group is not None  # noqa: S101 - the bridge runs
+                        self._keeping[node_id] = self._group.create_task(keeper.run(), name=f"node {node.name}")
+                        self._report_status()
                 self._set_problem("")
             except ClusterError as error:
                 self._set_problem(str(error))
@@ -221,20 +233,6 @@ class Bridge:
         if problem != self._problem:
             self._problem = problem
             self._report_status()
-
-    def _update_nodes(self, alive: Sequence[ClusterNode]) -> None:
-        found = choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES, self._list_refused_nodes())
-        chosen = {each.node_id: each for each in found}
-        for node_id in self._keepers.keys() - chosen.keys():
-            self._keeping.pop(node_id).cancel()
-            del self._keepers[node_id]
-            self._report_status()
-        for node_id, node in chosen.items():
-            if node_id not in self._keepers:
-                keeper = self._keepers[node_id] = NodeKeeper(node, self._cluster, self._streams, self)
-                assert self._group is not None  # noqa: S101 - the bridge runs
-                self._keeping[node_id] = self._group.create_task(keeper.run(), name=f"node {node.name}")
-                self._report_status()
 
     def _list_refused_nodes(self) -> set[str]:
         """Returns the nodes that are refused, or were until a short while ago."""
@@ -273,9 +271,6 @@ class Bridge:
             # Encoded now: by the time the call begins, another node may have filled some of these tasks.
             records = [encode_command(self._tasks[number].task) for number in call.tasks]
             self._start_task(self._run_call(call, records))
-        self._set_deadline_timer()
-
-    def _set_deadline_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         due_s, now_s = self._table.next_deadline_s, time.monotonic()

@@ -167,7 +167,18 @@ class NodeFiles:
 
     def __init__(self) -> None:
         # An actor that is killed leaves its folder; the lock in it goes with the process, so the next one removes it.
-        _remove_abandoned_folders()
+        for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+            try:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:  # another user's, or just removed
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            except BlockingIOError:  # its actor lives
+                pass
+            finally:
+                os.close(descriptor)
         self._folder = make_temporary_folder(_PREFIX)  # of mode 0700
         self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -217,21 +228,6 @@ class NodeFiles:
 
     def _release_lock(self) -> None:
         os.close(self._lock)
-
-
-def _remove_abandoned_folders() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # another user's, or just removed
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
-        except BlockingIOError:  # its actor lives
-            pass
-        finally:
-            os.close(descriptor)
 
 
 # --- What a node needs to open a stream: the command, its manifest's key, and the modules of its transform.

@@ -110,7 +110,13 @@ class NodeKeeper:
             except _FAULTS as error:
                 self._set_state("refused", format_error_reason(error))
             finally:
-                self._end_actor()
+                actor, self.actor = self.actor, None
+                self.proven.clear()
+                self._opened.clear()
+                self.refusals.clear()
+                self.listener.on_node_gone(self)
+                if actor is not None:
+                    actor.end()
             await asyncio.sleep(NODE_RETRY_S)
             self._set_state("starting", "")
 
@@ -133,7 +139,8 @@ class NodeKeeper:
             self._changed.clear()
             for number in [each for each in self.streams if each not in self.proven and each not in self.refusals]:
                 await self._try_stream(self.actor, number)
-            self._update_state()
+            reasons = "; ".join(dict.fromkeys(self.refusals.values()))
+            self._set_state("refused" if reasons and not self.proven else "serving", reasons)
             with suppress(TimeoutError):
                 async with asyncio.timeout(NODE_RETRY_S if self.refusals else None):
                     await self._changed.wait()
@@ -196,20 +203,7 @@ class NodeKeeper:
             self.refusals.pop(number, None)
         self._changed.set()
 
-    def _update_state(self) -> None:
-        reasons = "; ".join(dict.fromkeys(self.refusals.values()))
-        self._set_state("refused" if reasons and not self.proven else "serving", reasons)
-
     def _set_state(self, state: NodeState, reason: str) -> None:
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason = state, reason
             self.listener.on_node_changed(self)
-
-    def _end_actor(self) -> None:
-        actor, self.actor = self.actor, None
-        self.proven.clear()
-        self._opened.clear()
-        self.refusals.clear()
-        self.listener.on_node_gone(self)
-        if actor is not None:
-            actor.end()

@@ -80,7 +80,12 @@ class TaskTable:
         node = self._nodes.pop(name, None)
         if node is not None:
             for open_call in reversed(node.calls.values()):
-                self._release_tasks(open_call.call)
+                call = open_call.call
+                for number in reversed(call.tasks):
+                    if number in self._tasks:
+                        self._tasks[number].holders.discard(call.node)
+                        self._tasks[number].avoided.discard(call.node)
+                        self.requeue(number)
 
     def add_stream(self, name: str, stream: int) -> None:
         """Lets a node have tasks of a stream that it has proven."""
@@ -165,17 +170,15 @@ class TaskTable:
         open_call = node.calls.pop(call.number, None) if node is not None else None
         if node is not None and open_call is not None:
             node.is_silent = False
-            self._learn_usual_time(call, now_s - open_call.sent_s)
+            took_s = now_s - open_call.sent_s
+            task = next((self._tasks[number] for number in call.tasks if number in self._tasks), None)
+            if task is not None:
+                before_s = self._usual_s.get(task.stream, took_s)
+                self._usual_s[task.stream] = before_s + _SMOOTHING * (took_s - before_s)
         known = [number for number in call.tasks if number in self._tasks]
         for number in known:
             self._tasks[number].holders.discard(call.node)
         return known
-
-    def _learn_usual_time(self, call: NodeCall, took_s: float) -> None:
-        task = next((self._tasks[number] for number in call.tasks if number in self._tasks), None)
-        if task is not None:
-            before_s = self._usual_s.get(task.stream, took_s)
-            self._usual_s[task.stream] = before_s + _SMOOTHING * (took_s - before_s)
 
     def take_out(self, number: int) -> None:
         """Removes a task that is over. Answers of other nodes that have it are ignored."""
@@ -189,13 +192,6 @@ class TaskTable:
         if not task.is_queued and not task.holders:
             task.is_queued = True
             self._queue.appendleft(number)
-
-    def _release_tasks(self, call: NodeCall) -> None:
-        for number in reversed(call.tasks):
-            if number in self._tasks:
-                self._tasks[number].holders.discard(call.node)
-                self._tasks[number].avoided.discard(call.node)
-                self.requeue(number)
 
     def has_other_node(self, stream: int, avoided: Iterable[str]) -> bool:
         """Whether a node that is not avoided may have tasks of a stream."""
