@@ -6,7 +6,7 @@
     geometry      the part that a row shows          random_crop  the box of a random crop
     pil_image     an array as a Pillow image         pixel_id     the identity of the pixels
     inference     one image for a trained model      boxes         boxes and points of a picture in its row
-    drawn_picture a picture with its mask and boxes  drawn_text    text on a picture, for people who look at batches
+    drawn_picture pictures and the sheet of a batch, for people who look at it
 
 This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """
