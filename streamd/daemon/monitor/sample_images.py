@@ -71,20 +71,16 @@ class BatchDrawer:
                     preview = await self._batch_preview.wait_for_preview(stream)
             except TimeoutError:
                 return None
-            drawing = self._get_or_start_drawing(stream, preview)
+            # Another request that waited for this batch may have started its drawing.
+            drawing = self._drawings.get(stream)
+            if drawing is None or drawing.preview is not preview:
+                self._stats.add_count("dashboard", "drawn")
+                # In a thread: drawing takes some milliseconds, in which the event loop must serve trainers.
+                page = asyncio.get_running_loop().run_in_executor(None, encode_batch_view, preview)
+                drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
+                page.add_done_callback(partial(self._on_batch_drawn, stream))
         # Shielded: several requests await one drawing, and one that is cancelled must not cancel it for the others.
         return await asyncio.shield(drawing.encoded_view)
-
-    def _get_or_start_drawing(self, stream: str, preview: Preview) -> _BatchDrawing:
-        """Returns the drawing of a batch, which another request that waited for it may have started."""
-        drawing = self._drawings.get(stream)
-        if drawing is None or drawing.preview is not preview:
-            self._stats.add_count("dashboard", "drawn")
-            # In a thread: drawing takes some milliseconds, in which the event loop must serve trainers.
-            page = asyncio.get_running_loop().run_in_executor(None, encode_batch_view, preview)
-            drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
-            page.add_done_callback(partial(self._on_batch_drawn, stream))
-        return drawing
 
     def _on_batch_drawn(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
         # Retrieves the error: if all requests are gone, asyncio would report it as unhandled, which ends the daemon.
@@ -185,15 +181,12 @@ class ThumbnailCache:
                 # Draws all keys that were requested while another request held the lock. This request's own key is
                 # added again: another request may have taken it from the list, and been cancelled before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
-                if not self._has_hanging_process(key.sample_list):
+                # Where the last process of this list still hangs at its files, another one would hang, too.
+                hanging = self._hanging_processes.get(key.sample_list)
+                if hanging is None or hanging.returncode is not None:
+                    self._hanging_processes.pop(key.sample_list, None)
                     await self._draw_missing_thumbnails(stream, key.sample_list, keys)
         return self._pictures_by_key.get(key, b"")
-
-    def _has_hanging_process(self, sample_list: _SampleList) -> bool:
-        """Whether the last process of this list still hangs at its files, where another one would hang, too."""
-        if sample_list in self._hanging_processes and self._hanging_processes[sample_list].returncode is not None:
-            del self._hanging_processes[sample_list]
-        return sample_list in self._hanging_processes
 
     async def _draw_missing_thumbnails(
         self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]
@@ -240,12 +233,8 @@ async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIter
         # known to hang, so no second process is started for the list.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await _wait_for_process_exit(process)
-
-
-async def _wait_for_process_exit(process: asyncio.subprocess.Process) -> None:
-    try:
-        async with asyncio.timeout(THUMBNAIL_S):
-            await process.wait()
-    except TimeoutError:
-        raise _HangingProcessError(process) from None
+        try:
+            async with asyncio.timeout(THUMBNAIL_S):
+                await process.wait()
+        except TimeoutError:
+            raise _HangingProcessError(process) from None

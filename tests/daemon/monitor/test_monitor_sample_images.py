@@ -292,13 +292,41 @@ async def test_a_hanging_process_blocks_thumbnails_of_its_list_alone(
     assert await of(stream, thumbnails, 1) == [b"1"]
 
 
-async def test_a_process_that_survives_its_kill_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Process:
-        pid = 1
+class ProcessFake:
+    """Reads its request, answers nothing, and outlives its kill."""
 
-        async def wait(self) -> None:
-            await asyncio.Event().wait()
+    pid = 1
+
+    def __init__(self) -> None:
+        self.stdin = self.stdout = self
+        self.is_killed = False
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def readexactly(self, size: int) -> bytes:
+        raise asyncio.IncompleteReadError(b"", size)
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_process_that_survives_its_kill_is_reported(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = ProcessFake()
+
+    async def start(*arguments: object, **settings: object) -> ProcessFake:
+        del arguments, settings
+        return process
 
     monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     with pytest.raises(under_test._HangingProcessError, match="1"):
-        await under_test._wait_for_process_exit(Process())  # type: ignore[arg-type]  # stands in for the process
+        async for _ in under_test._draw_in_subprocess(stream, [0]):
+            pass
+    assert process.is_killed
