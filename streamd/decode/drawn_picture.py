@@ -38,8 +38,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("Pillow", "serve", "streamd show") from error
 
-from streamd.decode.pil_image import build_pil_image
-
 # --- One picture
 
 
@@ -55,7 +53,7 @@ _POINT_RADIUS: Final = 3
 def draw_shown_picture(shown: ShownPicture, size: Size) -> Image.Image:
     """Returns a picture in RGB, resized to `size`, with all that is drawn on it."""
     (high, wide), (height, width) = size, shown.plan.size
-    picture = build_pil_image(shown.pixels).convert("RGB")
+    picture = Image.fromarray(np.broadcast_to(shown.pixels, (*shown.pixels.shape[:2], 3)))
     # Enlarged without smoothing, so that each pixel that a trainer gets is visible as a square.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     picture = picture.resize((wide, high), how)

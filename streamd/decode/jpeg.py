@@ -28,10 +28,10 @@ from streamd.decode.geometry import (
     compute_landed_geometry,
     draw_geometry,
 )
-from streamd.decode.pil_image import build_pil_image
 from streamd.decode.resize import (
     BadImageError,
     Row,
+    build_pil_image,
     check_image_size,
     resize_picture,
     resize_reduced_decode,

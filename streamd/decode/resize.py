@@ -16,7 +16,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from streamd.decode.geometry import Box, Geometry
-from streamd.decode.pil_image import build_pil_image
 from streamd.limits import MAX_PIXELS
 
 Row = npt.NDArray[np.uint8]
@@ -117,3 +116,8 @@ def _resize_averaging(picture: Image.Image, place: Row, box: Box | None) -> npt.
     if picture.size != (width, height) or box not in {None, (0, 0, width, height)}:
         picture = picture.resize((width, height), Image.Resampling.BILINEAR, box)
     return np.asarray(picture).reshape(place.shape)
+
+
+def build_pil_image(pixels: npt.NDArray[np.uint8]) -> Image.Image:
+    """Copies `pixels`, uint8 (height, width, 1 or 3), into a picture of mode L or RGB."""
+    return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.class_numbers import place_class_numbers
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry
-from streamd.decode.pil_image import build_pil_image
 from streamd.decode.raw.planes import resize_numbers
-from streamd.decode.resize import BadFrameError, BadImageError, resize_picture
+from streamd.decode.resize import BadFrameError, BadImageError, build_pil_image, resize_picture
 
 Numbers = npt.NDArray[Any]  # (height, width, channels), as a store gives them
 

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from streamd.core.display import build_shown_pixels
-from streamd.decode.pil_image import build_pil_image
+from streamd.decode.resize import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
 from streamd.ipc.parent_death import die_with_parent
