@@ -41,6 +41,8 @@ except ImportError as error:
 # --- One picture
 
 
+_REDUCING_GAP: Final = 2.0  # as in Pillow's thumbnails: no difference is seen
+
 # In pixels.
 _PEN: Final = 2
 _RIM: Final[Colour] = (20, 20, 20)  # around each line and point, so that they show on bright pictures
@@ -54,9 +56,10 @@ def draw_shown_picture(shown: ShownPicture, size: Size) -> Image.Image:
     """Returns a picture in RGB, resized to `size`, with all that is drawn on it."""
     (high, wide), (height, width) = size, shown.plan.size
     picture = Image.fromarray(np.broadcast_to(shown.pixels, (*shown.pixels.shape[:2], 3)))
-    # Enlarged without smoothing, so that each pixel that a trainer gets is visible as a square.
+    # Enlarged without smoothing, so that each pixel that a trainer gets is visible as a square. A much larger one is
+    # first averaged to twice the size or more, which takes a third of the time.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
-    picture = picture.resize((wide, high), how)
+    picture = picture.resize((wide, high), how, reducing_gap=_REDUCING_GAP)
     if shown.mask is not None:
         # The mask is laid over the resized picture, so that outlines are a pixel wide on the screen.
         mask = resample_mask(shown.mask, size)
