@@ -245,7 +245,7 @@ def show(
         raise ConfigError(f"{path}: the sheet is a PNG; give a name that ends in .png")
 
     from streamd import connect  # noqa: PLC0415 - ZeroMQ and Pillow only when they are needed, not for --help
-    from streamd.cli.show.contact_sheet import draw_sheet  # noqa: PLC0415 - as above
+    from streamd.decode.drawn_picture import draw_sheet  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
     use_curve_keys(curve_secret, curve_server)

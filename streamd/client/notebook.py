@@ -1,4 +1,4 @@
-"""A batch in a notebook: its pictures with their labels, as self-contained HTML.
+"""A batch as self-contained HTML: in a notebook, and as a page of its own.
 
 Masks are laid over their pictures; boxes and points are drawn on them as SVG. A trainer may lack Pillow, so pictures
 are encoded as PNG here: https://www.w3.org/TR/png-3/. Colours are the notebook's own, or readable on both light and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.captions import Caption, CaptionedBatch, build_captions, format_batch_heading
-from streamd.core.class_colours import choose_text_colour, format_hex_colour
+from streamd.core.display import (
+    MARK_COLOURS,
+    BatchDisplay,
+    Caption,
+    ShownBatch,
+    ShownPicture,
+    choose_text_colour,
+    format_batch_heading,
+    format_hex_colour,
+    scale_size,
+)
 from streamd.core.sampler import PAD_ID
-from streamd.core.shown_pictures import BatchPictures, ShownBox, ShownPicture
 from streamd.core.text import escape_unprintable
 
 _SHOWN_ROWS: Final = 32
@@ -34,71 +43,55 @@ _COLOUR_TYPES: Final = {1: 0, 3: 2}  # channels: greyscale, truecolour
 _UP: Final = 2  # PNG's filter that stores each byte as its difference from the one above
 _COMPRESSION: Final = 6
 
-_MARK_COLOURS: Final = {"substituted": "#d97706", "masked": "#dc2626", "no sample": "#888", "weight 0": "#888"}
 _TIP_CHARS: Final = 300
 _NAME_CHARS: Final = 18  # the end of a file's name that fits below a picture
 _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+_SWATCH: Final = "display:inline-block;width:10px;height:10px;margin-right:4px;outline:1px solid rgba(128,128,128,.6)"
+
+FindNames = Callable[[Sequence[int]], Mapping[int, str]]
 
 
-def render_batch(batch: CaptionedBatch, find_names: Callable[[Sequence[int]], Mapping[int, str]]) -> str:
+def render_batch(batch: ShownBatch, find_names: FindNames) -> str:
     """Renders up to 32 rows of a batch, fewer if the pictures would exceed the size limit; all text is escaped.
 
     `find_names` returns the file names that it knows, by sample id.
     """
-    tiles, left_bytes, captions = [], _MAX_BYTES, build_captions(batch, _SHOWN_ROWS)
-    pictures = BatchPictures(batch, len(captions), _LARGE_PX)
-    files = find_names([caption.sample_id for caption in captions if caption.sample_id != PAD_ID])
-    for row, caption in enumerate(captions):
-        shown = [_render_picture(each, caption) for each in pictures.build_row(row)]
-        left_bytes -= sum(map(len, shown))
-        if left_bytes < 0:
-            break
-        tiles.append(_render_tile(shown, caption, files.get(caption.sample_id, "")))
-    return _render_heading_and_tiles(batch, pictures, tiles)
+    return _render_rows(batch, find_names, _SHOWN_ROWS, _LARGE_PX, _MAX_BYTES)
 
 
-def render_batch_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
+def render_batch_page(batch: ShownBatch, files: Mapping[int, str]) -> str:
     """Renders a complete HTML page with every row of a batch at full resolution; `files` are names by sample id."""
-    pictures = BatchPictures(batch, len(batch))
-    tiles = [
-        _render_tile(
-            [_render_picture(each, caption) for each in pictures.build_row(row)],
-            caption,
-            files.get(caption.sample_id, ""),
-        )
-        for row, caption in enumerate(build_captions(batch, len(batch)))
-    ]
     head = f'<head><meta charset="utf-8"><title>{_escape_text(format_batch_heading(batch))}</title></head>'
-    return f"<!doctype html><html>{head}<body>{_render_heading_and_tiles(batch, pictures, tiles)}</body></html>\n"
+    return f"<!doctype html><html>{head}<body>{_render_rows(batch, lambda _: files, len(batch))}</body></html>\n"
 
 
-def _render_heading_and_tiles(batch: CaptionedBatch, pictures: BatchPictures, tiles: Sequence[str]) -> str:
+def _render_rows(
+    batch: ShownBatch, find_names: FindNames, rows: int, max_side: int | None = None, max_bytes: float = math.inf
+) -> str:
+    """Renders the first rows of a batch with a heading, as many as `rows` and the bytes of their pictures allow."""
+    display = BatchDisplay(batch, rows, max_side)
+    files = find_names([caption.sample_id for caption in display.captions if caption.sample_id != PAD_ID])
+    tiles: list[str] = []
+    for row, caption in enumerate(display.captions):
+        pictures = [_render_picture(each, caption) for each in display.build_row(row)]
+        max_bytes -= sum(map(len, pictures))
+        if max_bytes < 0:
+            break
+        tiles.append(_render_tile(pictures, caption, files.get(caption.sample_id, "")))
+
+    legend = ""
+    for name, colour in display.list_classes():
+        swatch = "" if colour is None else f'<span style="{_SWATCH};background:{format_hex_colour(colour)}"></span>'
+        legend += _render_div("", swatch, _escape_text(name))
     more = len(batch) - len(tiles)
     return _render_div(
         "font:12px/1.4 system-ui,sans-serif",
         _render_div("font-weight:600;margin:4px 0 8px", _escape_text(format_batch_heading(batch))),
-        *(_render_div("margin:-4px 0 8px;opacity:.7", _escape_text(note)) for note in pictures.notes),
-        _render_legend(pictures),
+        *(_render_div("margin:-4px 0 8px;opacity:.7", _escape_text(note)) for note in display.notes),
+        _render_div("display:flex;flex-wrap:wrap;gap:2px 12px;margin:-2px 0 8px", legend) if legend else "",
         _render_div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
         _render_div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
     )
-
-
-def _render_legend(pictures: BatchPictures) -> str:
-    """Renders the classes of the masks with their colours; nothing where there are no masks."""
-    classes, left_out = pictures.list_classes()
-    entries = [
-        _render_div(
-            "",
-            f'<span style="display:inline-block;width:10px;height:10px;margin-right:4px;'
-            f'background:{format_hex_colour(each.colour)};outline:1px solid rgba(128,128,128,.6)"></span>',
-            _escape_text(each.name),
-        )
-        for each in classes
-    ]
-    if left_out:
-        entries.append(_render_div("", f"and {left_out:,} more classes"))
-    return _render_div("display:flex;flex-wrap:wrap;gap:2px 12px;margin:-2px 0 8px", *entries) if entries else ""
 
 
 def _escape_text(text: str) -> str:
@@ -110,7 +103,8 @@ def _render_div(style: str, *inside: str, title: str = "") -> str:
     return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
 
 
-def _render_tile(pictures: Sequence[str], caption: Caption, file: str = "") -> str:
+def _render_tile(pictures: Sequence[str], caption: Caption, file: str) -> str:
+    """Renders a row: its pictures side by side, and below them its labels, sample id, file and mark."""
     lines = [_render_div(_CLIPPED, _escape_text(line), title=line) for line in caption.labels]
     if caption.sample_id != PAD_ID:
         lines.append(_render_div("opacity:.6", f"#{caption.sample_id}"))
@@ -119,7 +113,8 @@ def _render_tile(pictures: Sequence[str], caption: Caption, file: str = "") -> s
         lines.append(_render_div(f"opacity:.6;{_CLIPPED}", _escape_text(end), title=file))
     if caption.mark:
         why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
-        lines.append(_render_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))
+        colour = format_hex_colour(MARK_COLOURS[caption.mark])
+        lines.append(_render_div(f"color:{colour};font-weight:600", caption.mark, title=why))
     # Long captions must not widen the tile, so they are cut at the width of its pictures.
     width = len(pictures) * _SHOWN_PX + (len(pictures) - 1) * _PICTURE_GAP_PX
     beside = "".join(pictures)
@@ -130,47 +125,42 @@ def _render_tile(pictures: Sequence[str], caption: Caption, file: str = "") -> s
 
 def _render_picture(shown: ShownPicture, caption: Caption) -> str:
     """Renders one picture of a sample with its title, if it has one, and with its boxes and points over it."""
-    height, width = (max(1, round(side * _SHOWN_PX / max(shown.plan.size))) for side in shown.plan.size)
-    edge = f"2px solid {_MARK_COLOURS[caption.mark]}" if caption.mark else "1px solid rgba(128,128,128,.4)"
+    height, width = scale_size(shown.plan.size, _SHOWN_PX)
+    edge = "1px solid rgba(128,128,128,.4)"
+    if caption.mark:
+        edge = f"2px solid {format_hex_colour(MARK_COLOURS[caption.mark])}"
     style = f"display:block;image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
     source = f"data:image/png;base64,{base64.b64encode(encode_png(shown.blend_mask())).decode()}"
     image = f'<img width="{width}" height="{height}" alt="" style="{style}" src="{source}">'
-    if shown.boxes or shown.points:
-        image = _render_div(f"position:relative;width:{width}px", image, _render_drawing(shown))
+
+    # Boxes and points are SVG of the picture's size, in pixels of the delivered image.
+    unit = max(shown.plan.size) / _SHOWN_PX  # a pixel of the page
+    marks = ""
+    for box in shown.boxes:
+        colour, rim = format_hex_colour(box.colour), format_hex_colour(choose_text_colour(box.colour))
+        across, down = box.right - box.left, box.bottom - box.top
+        place = f'x="{box.left:.2f}" y="{box.top:.2f}" width="{across:.2f}" height="{down:.2f}" fill="none"'
+        # The name lies within the box, at its upper left corner, since an SVG is cut at its edges.
+        at = f'x="{box.left + 2 * unit:.2f}" y="{box.top + 9 * unit:.2f}"'
+        marks += (
+            f'<rect {place} stroke="#000" stroke-width="{3 * unit:.2f}" opacity=".6"/>'
+            f'<rect {place} stroke="{colour}" stroke-width="{1.5 * unit:.2f}"/>'
+            f'<text {at} font-size="{9 * unit:.2f}" fill="{colour}" stroke="{rim}" stroke-width="{2 * unit:.2f}" '
+            f'paint-order="stroke">{_escape_text(box.name)}</text>'
+        )
+    for point in shown.points:
+        marks += (
+            f'<circle cx="{point.x:.2f}" cy="{point.y:.2f}" r="{2.5 * unit:.2f}" stroke="#000" '
+            f'stroke-width="{0.7 * unit:.2f}" fill="{format_hex_colour(point.colour)}"/>'
+        )
+    if marks:
+        view_box = f'viewBox="0 0 {shown.plan.size[1]} {shown.plan.size[0]}" preserveAspectRatio="none"'
+        drawing = f'<svg {view_box} style="position:absolute;inset:0;width:100%;height:100%">{marks}</svg>'
+        image = _render_div(f"position:relative;width:{width}px", image, drawing)
     if not shown.plan.title:
         return image
     title = _render_div(f"opacity:.6;{_CLIPPED}", _escape_text(shown.plan.title), title=shown.plan.title)
     return _render_div(f"width:{_SHOWN_PX}px", title, image)
-
-
-def _render_drawing(shown: ShownPicture) -> str:
-    """Renders boxes and points as SVG of the picture's size, in pixels of the delivered image."""
-    height, width = shown.plan.size
-    unit = max(height, width) / _SHOWN_PX  # a pixel of the page
-    marks = [_render_box(box, unit) for box in shown.boxes]
-    marks += [
-        f'<circle cx="{point.x:.2f}" cy="{point.y:.2f}" r="{2.5 * unit:.2f}" stroke="#000" '
-        f'stroke-width="{0.7 * unit:.2f}" fill="{format_hex_colour(point.colour)}"/>'
-        for point in shown.points
-    ]
-    style = "position:absolute;inset:0;width:100%;height:100%"
-    return f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" style="{style}">{"".join(marks)}</svg>'
-
-
-def _render_box(box: ShownBox, unit: float) -> str:
-    colour = format_hex_colour(box.colour)
-    rim = format_hex_colour(choose_text_colour(box.colour))
-    place = (
-        f'x="{box.left:.2f}" y="{box.top:.2f}" width="{box.right - box.left:.2f}" height="{box.bottom - box.top:.2f}"'
-    )
-    # The name lies within the box, at its upper left corner, since an SVG is cut at its edges.
-    at = f'x="{box.left + 2 * unit:.2f}" y="{box.top + 9 * unit:.2f}"'
-    return (
-        f'<rect {place} fill="none" stroke="#000" stroke-width="{3 * unit:.2f}" opacity=".6"/>'
-        f'<rect {place} fill="none" stroke="{colour}" stroke-width="{1.5 * unit:.2f}"/>'
-        f'<text {at} font-size="{9 * unit:.2f}" fill="{colour}" stroke="{rim}" stroke-width="{2 * unit:.2f}" '
-        f'paint-order="stroke">{_escape_text(box.name)}</text>'
-    )
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
@@ -180,14 +170,7 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     filtered = np.full((height, 1 + width * channels), _UP, dtype=np.uint8)
     filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as PNG requires
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    packed = zlib.compress(filtered.tobytes(), _COMPRESSION)
-    return (
-        _SIGNATURE
-        + _encode_png_chunk(b"IHDR", header)
-        + _encode_png_chunk(b"IDAT", packed)
-        + _encode_png_chunk(b"IEND", b"")
-    )
-
-
-def _encode_png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    encoded = _SIGNATURE
+    for kind, data in (b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes(), _COMPRESSION)), (b"IEND", b""):
+        encoded += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return encoded

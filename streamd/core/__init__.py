@@ -3,7 +3,7 @@
     spec           a stream, its labels and images; cursors      spec_file        the stream saved beside a model
     sampler        the samples of a batch                        permutation      a keyed bijection on [0, n)
     sample_rng     random draws for a sample in an epoch         slot_layout      the offsets of arrays in a slot
-    steps          the batches of a rank, step by step           captions         rows of a batch in words
+    steps          the batches of a rank, step by step           display          what people see of a batch
     bad_samples    the rule that replaces bad samples            token            a position as a trainer saves it
     receipt        the tally of an epoch, its order digest       text             text and numbers for people
     status         the state of a daemon                         activity         rates between two snapshots of it

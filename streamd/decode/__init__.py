@@ -4,9 +4,8 @@
     jpeg          JPEG, by libjpeg-turbo             pillow       all other formats, any mode to RGB or greyscale
     exif          the orientation of a picture       resize       to the size of a row
     geometry      the part that a row shows          random_crop  the box of a random crop
-    pil_image     an array as a Pillow image         pixel_id     the identity of the pixels
-    inference     one image for a trained model      boxes         boxes and points of a picture in its row
-    drawn_picture a picture with its mask and boxes  drawn_text    text on a picture, for people who look at batches
+    inference     one image for a trained model      boxes        boxes and points of a picture in its row
+    drawn_picture a batch for people who look at it  pixel_id     the identity of the pixels
 
 This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """

@@ -118,9 +118,6 @@ def _resize_averaging(picture: Image.Image, place: Row, box: Box | None) -> npt.
     return np.asarray(picture).reshape(place.shape)
 
 
-# --- An image array as a Pillow image.
-
-
 def build_pil_image(pixels: npt.NDArray[np.uint8]) -> Image.Image:
     """Copies `pixels`, uint8 (height, width, 1 or 3), into a picture of mode L or RGB."""
     return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.client.waiting import print_stderr_line
-from streamd.core.shown_pixels import get_number_range
+from streamd.core.display import get_number_range
 from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, suggest_name

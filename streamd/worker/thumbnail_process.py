@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
-from streamd.core.shown_pixels import build_shown_pixels
+from streamd.core.display import build_shown_pixels
 from streamd.decode.resize import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError

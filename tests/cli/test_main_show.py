@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import streamd
 from streamd.cli.main import app, parse_batch_position
-from streamd.cli.show.contact_sheet import draw_sheet
+from streamd.decode.drawn_picture import draw_sheet
 from streamd.errors import ConfigError, RefusedError
 
 

@@ -19,8 +19,7 @@ from support.sample_batches import flat, noise, some_batch, some_masked_batch
 from streamd.client import notebook
 from streamd.client.notebook import encode_png
 from streamd.core.bad_samples import BadRow
-from streamd.core.class_colours import format_hex_colour, get_class_colour
-from streamd.core.shown_pictures import subsample_image
+from streamd.core.display import format_hex_colour, get_class_colour
 from streamd.core.spec import LabelSpec
 
 TOO_LARGE_BYTES = 1_500_000  # beyond it notebooks become slow to save and to open
@@ -68,15 +67,7 @@ def test_a_png_holds_the_exact_pixels(shape: tuple[int, int, int]) -> None:
 
 def test_a_subsampled_image_becomes_a_png_though_its_memory_is_not_contiguous() -> None:
     image = noise(1, 400, 100)[0]
-    assert np.array_equal(pixels(encode_png(subsample_image(image, 160))), image[::3, ::3])
-
-
-@pytest.mark.parametrize(
-    ("shape", "thin"),
-    [((160, 160), (160, 160)), ((161, 40), (81, 20)), ((224, 224), (112, 112)), ((1, 4000), (1, 160))],
-)
-def test_no_side_has_more_than_160_pixels(shape: tuple[int, int], thin: tuple[int, int]) -> None:
-    assert subsample_image(flat(1, *shape)[0], 160).shape == (*thin, 3)
+    assert np.array_equal(pixels(encode_png(image[::3, ::3])), image[::3, ::3])
 
 
 def test_a_batch_is_shown_with_its_pictures_labels_and_ids() -> None:

@@ -17,6 +17,7 @@ from streamd.decode.geometry import draw_geometry
 from streamd.decode.resize import (
     BadImageError,
     Row,
+    build_pil_image,
     check_image_size,
     resize_picture,
     resize_reduced_decode,
@@ -164,3 +165,19 @@ def test_a_resize_without_memory_raises_memory_error(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cv2, "resize", failing)
     with pytest.raises(MemoryError, match="Insufficient memory"):
         filled_from_reduced(smooth(20, 20), ImageSpec(15, 15, 3))
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
+def test_a_picture_has_the_pixels_of_its_array(channels: int, mode: str) -> None:
+    pixels = np.arange(4 * 6 * channels, dtype=np.uint8).reshape(4, 6, channels)
+    for shown in (pixels, pixels[:, ::2], pixels[::-1]):
+        picture = build_pil_image(shown)
+        assert (picture.mode, picture.size) == (mode, shown.shape[1::-1])
+        assert np.array_equal(np.asarray(picture).reshape(shown.shape), shown)
+
+
+def test_a_picture_is_a_copy() -> None:
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    picture = build_pil_image(pixels)
+    pixels[:] = 9
+    assert picture.getpixel((0, 0)) == (0, 0, 0)

@@ -17,7 +17,7 @@ from typing import Final
 from support.record_examples import EXAMPLES_OF_RECORDS, FOLDER, RecordExample, prepare_example
 
 import streamd
-from streamd.cli.show.contact_sheet import draw_sheet
+from streamd.decode.drawn_picture import draw_sheet
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 PAGE: Final = DOCS / "records.md"

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import streamd
-from streamd.cli.show.contact_sheet import draw_sheet
+from streamd.decode.drawn_picture import draw_sheet
 
 PICTURE: Final = Path(__file__).resolve().parents[2] / "docs" / "batch-masks.png"
 _SCENES: Final = 24

@@ -53,14 +53,11 @@ class BatchPreview:
         finally:
             # A cancelled request would otherwise leave its waiter behind, and the next batch would be copied for
             # nobody.
-            self._remove_waiter(stream, waiter)
-
-    def _remove_waiter(self, stream: str, waiter: asyncio.Future[Preview]) -> None:
-        waiting = self._waiters.get(stream, [])
-        if waiter in waiting:
-            waiting.remove(waiter)
-            if not waiting:
-                del self._waiters[stream]
+            waiting = self._waiters.get(stream, [])
+            if waiter in waiting:
+                waiting.remove(waiter)
+                if not waiting:
+                    del self._waiters[stream]
 
     def cancel_waiters(self) -> None:
         """Cancels all waiting requests."""

@@ -22,7 +22,7 @@ from streamd.core.activity import (
     compare_snapshots,
 )
 from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
-from streamd.core.captions import format_stream_images
+from streamd.core.display import format_stream_images
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,

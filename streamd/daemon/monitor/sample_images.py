@@ -13,27 +13,23 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from streamd.core import log
-from streamd.core.captions import Caption, build_captions, format_heading_with_count
 from streamd.core.counters import ProcessStats
+from streamd.core.display import BatchDisplay, ShownPicture, format_batch_heading, scale_size
 from streamd.core.sampler import PAD_ID
-from streamd.core.shown_pictures import BatchPictures, ShownPicture
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
-from streamd.decode.resize import build_pil_image
 from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 
@@ -43,40 +39,8 @@ _PICTURE_GAP_PIXELS: Final = 4  # between the pictures of a sample
 _GAP_COLOUR: Final = (128, 128, 128)
 _LOSSLESS_SIDE_PIXELS: Final = 64  # up to this size pictures are sent without loss, since each pixel is visible
 _JPEG_QUALITY: Final = 88
+_DEFAULT_SUBSAMPLING: Final = -1  # that of the encoder
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
-
-
-@dataclass(frozen=True, slots=True)
-class BadRowView:
-    """The file of a bad sample and why a row shows another sample, or none, in its place."""
-
-    file: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """One row: `picture` is a data URL, `mark` and `bad` are as in core.captions, `file` is empty for padding."""
-
-    picture: str
-    labels: tuple[str, ...]
-    sample_id: int
-    file: str
-    mark: str
-    weight: float
-    bad: BadRowView | None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchView:
-    """A batch of `rows` rows, the first of which are `samples`."""
-
-    stream: str
-    epoch: int
-    index: int
-    rows: int
-    heading: str
-    samples: list[SampleView]
 
 
 class _BatchDrawing(NamedTuple):
@@ -107,20 +71,16 @@ class BatchDrawer:
                     preview = await self._batch_preview.wait_for_preview(stream)
             except TimeoutError:
                 return None
-            drawing = self._get_or_start_drawing(stream, preview)
+            # Another request that waited for this batch may have started its drawing.
+            drawing = self._drawings.get(stream)
+            if drawing is None or drawing.preview is not preview:
+                self._stats.add_count("dashboard", "drawn")
+                # In a thread: drawing takes some milliseconds, in which the event loop must serve trainers.
+                page = asyncio.get_running_loop().run_in_executor(None, encode_batch_view, preview)
+                drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
+                page.add_done_callback(partial(self._on_batch_drawn, stream))
         # Shielded: several requests await one drawing, and one that is cancelled must not cancel it for the others.
         return await asyncio.shield(drawing.encoded_view)
-
-    def _get_or_start_drawing(self, stream: str, preview: Preview) -> _BatchDrawing:
-        """Returns the drawing of a batch, which another request that waited for it may have started."""
-        drawing = self._drawings.get(stream)
-        if drawing is None or drawing.preview is not preview:
-            self._stats.add_count("dashboard", "drawn")
-            # In a thread: drawing takes some milliseconds, in which the event loop must serve trainers.
-            page = asyncio.get_running_loop().run_in_executor(None, _encode_batch_view, preview)
-            drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
-            page.add_done_callback(partial(self._on_batch_drawn, stream))
-        return drawing
 
     def _on_batch_drawn(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
         # Retrieves the error: if all requests are gone, asyncio would report it as unhandled, which ends the daemon.
@@ -131,71 +91,49 @@ class BatchDrawer:
             self._drawings[stream] = self._drawings[stream]._replace(preview=None)
 
 
-def _encode_batch_view(preview: Preview) -> bytes:
-    return msgspec.json.encode(build_batch_view(preview))
-
-
-def build_batch_view(preview: Preview) -> BatchView:
-    """Builds a batch's view, with the pictures of its first rows."""
+def encode_batch_view(preview: Preview) -> bytes:
+    """Draws the first rows of a batch and returns them as JSON for the page, whose `shapes.js` has its form."""
     batch = preview.first_rows
-    captions = build_captions(batch, len(batch))
-    pictures = BatchPictures(batch, len(batch))
-    samples = [_build_sample_view(preview, pictures.build_row(row), caption) for row, caption in enumerate(captions)]
-    heading = " · ".join([format_heading_with_count(batch, preview.sample_count), *pictures.notes])
-    return BatchView(batch.spec.name, batch.epoch, batch.index, preview.row_count, heading, samples)
-
-
-def _build_sample_view(preview: Preview, pictures: list[ShownPicture], caption: Caption) -> SampleView:
-    bad = caption.bad
-    return SampleView(
-        _encode_sample(pictures),
-        caption.labels,
-        caption.sample_id,
-        "" if caption.sample_id == PAD_ID else preview.stream.format_file_name(caption.sample_id),
-        caption.mark,
-        caption.weight,
-        None if bad is None else BadRowView(bad.file, bad.reason),
+    display = BatchDisplay(batch, len(batch))
+    samples = [
+        {
+            "picture": encode_pictures(display.build_row(row)),
+            "labels": caption.labels,
+            "sample_id": caption.sample_id,
+            "file": "" if caption.sample_id == PAD_ID else preview.stream.format_file_name(caption.sample_id),
+            "mark": caption.mark,
+            "weight": caption.weight,
+            "bad": None if caption.bad is None else {"file": caption.bad.file, "reason": caption.bad.reason},
+        }
+        for row, caption in enumerate(display.captions)
+    ]
+    return msgspec.json.encode(
+        {
+            "stream": batch.spec.name,
+            "epoch": batch.epoch,
+            "index": batch.index,
+            "rows": preview.row_count,
+            "heading": " · ".join([format_batch_heading(batch, preview.sample_count), *display.notes]),
+            "samples": samples,
+        }
     )
 
 
-def _encode_sample(pictures: list[ShownPicture]) -> str:
-    """Returns all pictures of a sample as one data URL: side by side, with their masks, boxes and points."""
-    first = pictures[0]
-    if len(pictures) == 1 and first.mask is None and not first.boxes and not first.points:
-        return encode_image_data_url(first.pixels)
-    sizes = [_compute_reduced_size(*shown.plan.size) for shown in pictures]
+def encode_pictures(pictures: Sequence[ShownPicture]) -> str:
+    """Returns the pictures of a sample side by side as one data URL, which a page shows without another request."""
+    sizes = [scale_size(shown.plan.size, min(_MAX_SIDE_PIXELS, max(shown.plan.size))) for shown in pictures]
     width = sum(wide for _, wide in sizes) + _PICTURE_GAP_PIXELS * (len(sizes) - 1)
     together = Image.new("RGB", (width, max(high for high, _ in sizes)), _GAP_COLOUR)
     x = 0
     for shown, size in zip(pictures, sizes, strict=True):
         together.paste(draw_shown_picture(shown, size), (x, 0))
         x += size[1] + _PICTURE_GAP_PIXELS
+    kind = "png" if max(together.size) <= _LOSSLESS_SIDE_PIXELS else "jpeg"
+    # Outlines are a pixel wide, so pictures that have any keep their colours at full resolution.
+    subsampling = 0 if any(shown.is_drawn_on for shown in pictures) else _DEFAULT_SUBSAMPLING
     file = BytesIO()
-    # Colours at full resolution: outlines are a pixel wide.
-    together.save(file, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
-    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def _compute_reduced_size(height: int, width: int) -> tuple[int, int]:
-    """Returns the (height, width) of one of a sample's pictures on the page."""
-    longer = max(height, width)
-    shown = min(longer, _MAX_SIDE_PIXELS)
-    return max(1, height * shown // longer), max(1, width * shown // longer)
-
-
-def encode_image_data_url(image: npt.NDArray[np.uint8]) -> str:
-    """Returns an image, uint8 (H, W, C), as a data URL, which a page shows without another request."""
-    kind = "png" if max(image.shape[:2]) <= _LOSSLESS_SIDE_PIXELS else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(encode_reduced_image(image, kind)).decode()}"
-
-
-def encode_reduced_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
-    """Returns an image, uint8 (H, W, C), as the bytes of a `kind` file, png or jpeg; large images are reduced."""
-    picture = build_pil_image(image)
-    picture.thumbnail((_MAX_SIDE_PIXELS, _MAX_SIDE_PIXELS))
-    file = BytesIO()
-    picture.save(file, kind.upper(), quality=_JPEG_QUALITY)
-    return file.getvalue()
+    together.save(file, kind, quality=_JPEG_QUALITY, subsampling=subsampling)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 class _SampleList(NamedTuple):
@@ -243,15 +181,12 @@ class ThumbnailCache:
                 # Draws all keys that were requested while another request held the lock. This request's own key is
                 # added again: another request may have taken it from the list, and been cancelled before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
-                if not self._has_hanging_process(key.sample_list):
+                # Where the last process of this list still hangs at its files, another one would hang, too.
+                hanging = self._hanging_processes.get(key.sample_list)
+                if hanging is None or hanging.returncode is not None:
+                    self._hanging_processes.pop(key.sample_list, None)
                     await self._draw_missing_thumbnails(stream, key.sample_list, keys)
         return self._pictures_by_key.get(key, b"")
-
-    def _has_hanging_process(self, sample_list: _SampleList) -> bool:
-        """Whether the last process of this list still hangs at its files, where another one would hang, too."""
-        if sample_list in self._hanging_processes and self._hanging_processes[sample_list].returncode is not None:
-            del self._hanging_processes[sample_list]
-        return sample_list in self._hanging_processes
 
     async def _draw_missing_thumbnails(
         self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]
@@ -298,12 +233,8 @@ async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIter
         # known to hang, so no second process is started for the list.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await _wait_for_process_exit(process)
-
-
-async def _wait_for_process_exit(process: asyncio.subprocess.Process) -> None:
-    try:
-        async with asyncio.timeout(THUMBNAIL_S):
-            await process.wait()
-    except TimeoutError:
-        raise _HangingProcessError(process) from None
+        try:
+            async with asyncio.timeout(THUMBNAIL_S):
+                await process.wait()
+        except TimeoutError:
+            raise _HangingProcessError(process) from None

@@ -91,75 +91,47 @@ def describe_loss(
     could not be examined.
     """
     samples = sum(step.sample_ids.size for step in steps)
-    lines = [_describe_label_fault(name, ids, samples, files) for name, ids in _join_odd_labels(steps).items()]
-    joined = _join_faults(faults or ())
-    lines += [_describe_pixel_fault(fault, samples, files) for fault in joined if fault.fill is None]
-    if not lines:
-        lines = [_describe_fill(fault, samples, files) for fault in joined if fault.fill is not None]
-        lines.append(_describe_overflow(is_certain=faults is not None and not lines))
-    return "\n".join([f"the loss is {loss} after {_describe_steps(stream, steps)}", *lines])
+    where = f"batch {steps[0].batch_position_text} of {stream!r}"
+    if len(steps) > 1:
+        where = (
+            f"batches {steps[0].batch_position_text} to {steps[-1].batch_position_text} of {stream!r}, which were "
+            "executed together (steps_per_execution): the loss does not tell them apart"
+        )
+    lines = [f"the loss is {loss} after {where}"]
 
+    def name_samples(ids: Sequence[int]) -> str:
+        named = (
+            f"#{each} {files.get(each, '')}".rstrip() if each != PAD_ID else "a row without a sample" for each in ids
+        )
+        return format_list(list(named), _MAX_NAMED)
 
-def _describe_steps(stream: str, steps: Sequence[StepRecord]) -> str:
-    if len(steps) == 1:
-        return f"batch {steps[0].batch_position_text} of {stream!r}"
-    return (
-        f"batches {steps[0].batch_position_text} to {steps[-1].batch_position_text} of {stream!r}, which were "
-        "executed together (steps_per_execution): the loss does not tell them apart"
-    )
-
-
-def _join_odd_labels(steps: Sequence[StepRecord]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    # The samples of all batches are joined by what is odd about them: a label, or an image and its kind of fault.
+    spoiled: dict[str, list[int]] = {}
+    unclassed: dict[tuple[str, int], list[int]] = {}
     for step in steps:
         for name, ids in step.find_non_finite_labels().items():
-            found.setdefault(name, []).extend(ids)
-    return found
-
-
-def _join_faults(faults: Iterable[PixelFault]) -> list[PixelFault]:
-    """Returns one fault for each image and kind, with the samples of all batches."""
-    found: dict[tuple[str, int | None], list[int]] = {}
-    for fault in faults:
-        found.setdefault((fault.image, fault.fill), []).extend(fault.sample_ids)
-    return [PixelFault(image, tuple(ids), fill) for (image, fill), ids in found.items()]
-
-
-def _describe_label_fault(name: str, ids: Sequence[int], samples: int, files: Mapping[int, str]) -> str:
-    return (
-        f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which makes the loss NaN or infinite: "
-        f"fix {_format_samples(ids, files)}"
-    )
-
-
-def _describe_pixel_fault(fault: PixelFault, samples: int, files: Mapping[int, str]) -> str:
-    return (
-        f"image {fault.image!r} has pixels that are NaN or infinite in {len(fault.sample_ids)} of {samples} samples, "
-        f"which makes the loss NaN or infinite: fix {_format_samples(fault.sample_ids, files)}"
-    )
-
-
-def _describe_fill(fault: PixelFault, samples: int, files: Mapping[int, str]) -> str:
-    return (
-        f"image {fault.image!r} has the number {fault.fill}, which stands for no class, in {len(fault.sample_ids)} of "
-        f"{samples} samples ({_format_samples(fault.sample_ids, files)}): a loss over fewer classes is NaN there, also "
-        f"where the weight is 0; leave it out, as  SparseCategoricalCrossentropy(ignore_class={fault.fill})  does"
-    )
-
-
-def _describe_overflow(*, is_certain: bool) -> str:
-    remedy = "try a smaller learning rate, or an optimizer with clipnorm"
-    if is_certain:
-        return (
-            f"all its labels and pixels are finite, so the weights have overflowed, in this step or the one before: "
-            f"{remedy}"
+            spoiled.setdefault(f"label {name!r} is", []).extend(ids)
+    for fault in faults or ():
+        if fault.fill is None:
+            spoiled.setdefault(f"image {fault.image!r} has pixels that are", []).extend(fault.sample_ids)
+        else:
+            unclassed.setdefault((fault.image, fault.fill), []).extend(fault.sample_ids)
+    # What is not finite is the cause for certain, so nothing else is said.
+    for what, ids in spoiled.items():
+        lines.append(
+            f"{what} NaN or infinite in {len(ids)} of {samples} samples, which makes the loss NaN or infinite: "
+            f"fix {name_samples(ids)}"
         )
-    return f"all its labels are finite; if its images are too, the weights have overflowed: {remedy}"
-
-
-def _format_samples(ids: Sequence[int], files: Mapping[int, str]) -> str:
-    return format_list([_format_sample(each, files) for each in ids], _MAX_NAMED)
-
-
-def _format_sample(sample_id: int, files: Mapping[int, str]) -> str:
-    return "a row without a sample" if sample_id == PAD_ID else f"#{sample_id} {files.get(sample_id, '')}".rstrip()
+    if spoiled:
+        return "\n".join(lines)
+    # Pixels without a class are a cause for some losses alone, so the weights are named beside them.
+    for (image, fill), ids in unclassed.items():
+        lines.append(
+            f"image {image!r} has the number {fill}, which stands for no class, in {len(ids)} of {samples} samples "
+            f"({name_samples(ids)}): a loss over fewer classes is NaN there, also where the weight is 0; leave it out, "
+            f"as  SparseCategoricalCrossentropy(ignore_class={fill})  does"
+        )
+    cause = "all its labels are finite; if its images are too, the weights have overflowed"
+    if faults is not None and not unclassed:
+        cause = "all its labels and pixels are finite, so the weights have overflowed, in this step or the one before"
+    return "\n".join([*lines, f"{cause}: try a smaller learning rate, or an optimizer with clipnorm"])

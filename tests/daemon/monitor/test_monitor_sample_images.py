@@ -16,21 +16,15 @@ from typing import cast
 import numpy as np
 import pytest
 from PIL import Image
-from support.sample_batches import some_masked_batch
+from support.sample_batches import flat, some_batch, some_masked_batch
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
+from streamd.core.display import BatchDisplay
 from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
-from streamd.daemon.monitor.sample_images import (
-    BadRowView,
-    BatchDrawer,
-    BatchView,
-    ThumbnailCache,
-    build_batch_view,
-    encode_image_data_url,
-)
+from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache, encode_batch_view, encode_pictures
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -51,22 +45,23 @@ def opened(address: str) -> Image.Image:
 
 
 def test_each_row_has_its_picture_its_labels_and_its_file(preview: Preview) -> None:
-    told = build_batch_view(preview)
-    assert (told.stream, told.epoch, told.index, told.rows) == ("train", 4, 2, 5)
-    assert [(each.labels, each.file, each.mark) for each in told.samples] == [
-        (("dog",), "dog/0003.jpg", "substituted"),
-        (("cat",), "cat/0003.jpg", ""),
-        ((), "", "no sample"),
+    told = json.loads(encode_batch_view(preview))
+    assert (told["stream"], told["epoch"], told["index"], told["rows"]) == ("train", 4, 2, 5)
+    shown = [opened(sample.pop("picture")) for sample in told["samples"]]
+    bad = {"file": "cat/0005.jpg", "reason": "a damaged JPEG"}
+    assert told["samples"] == [
+        {"labels": ["dog"], "sample_id": 7, "file": "dog/0003.jpg", "mark": "substituted", "weight": 1, "bad": bad},
+        {"labels": ["cat"], "sample_id": 3, "file": "cat/0003.jpg", "mark": "", "weight": 1, "bad": None},
+        {"labels": [], "sample_id": -1, "file": "", "mark": "no sample", "weight": 0, "bad": None},
     ]
-    assert told.samples[0].bad == BadRowView("cat/0005.jpg", "a damaged JPEG")
-    for sample, image in zip(told.samples, preview.first_rows.images, strict=True):
-        assert np.array_equal(np.asarray(opened(sample.picture)), image)
+    for picture, image in zip(shown, preview.first_rows.images, strict=True):
+        assert np.array_equal(np.asarray(picture), image)
 
 
 def test_all_pictures_of_a_sample_are_shown_side_by_side_with_their_masks(preview: Preview) -> None:
     masked = some_masked_batch(3, 300, 150, views=2)
-    told = build_batch_view(replace(preview, first_rows=replace(masked, sample_ids=np.array([7, 3, -1]))))
-    picture = opened(told.samples[0].picture)
+    told = encode_batch_view(replace(preview, first_rows=replace(masked, sample_ids=np.array([7, 3, -1]))))
+    picture = opened(json.loads(told)["samples"][0]["picture"])
     assert (picture.format, picture.size) == ("JPEG", (112 + 4 + 112, 224))
     pixels = np.asarray(picture.convert("RGB")).astype(int)
     for left in (0, 116):
@@ -87,9 +82,16 @@ def test_all_pictures_of_a_sample_are_shown_side_by_side_with_their_masks(previe
 def test_small_pictures_are_exact_and_large_ones_reduced(
     shape: tuple[int, int, int], kind: str, size: tuple[int, int]
 ) -> None:
-    picture = opened(encode_image_data_url(np.full(shape, 77, np.uint8)))
-    assert (picture.format, picture.size, picture.mode) == (kind, size, "RGB" if shape[2] == 3 else "L")
-    assert np.allclose(np.asarray(picture), 77, atol=2)
+    picture = opened(encode_pictures(BatchDisplay(some_batch(flat(1, *shape)), 1).build_row(0)))
+    assert (picture.format, picture.size) == (kind, size)
+    assert np.allclose(np.asarray(picture), 128, atol=2)
+
+
+def test_a_small_picture_with_its_mask_is_exact_too() -> None:
+    (shown,) = BatchDisplay(some_masked_batch(1, 20, 30), 1).build_row(0)
+    picture = opened(encode_pictures([shown]))
+    assert picture.format == "PNG"
+    assert np.array_equal(np.asarray(picture), shown.blend_mask())
 
 
 class BatchPreviewFake:
@@ -112,11 +114,11 @@ def pictures(preview: Preview | None) -> BatchDrawer:
 async def test_a_batch_with_several_viewers_is_drawn_once(preview: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Preview] = []
 
-    def draw(each: Preview) -> BatchView:
+    def draw(each: Preview) -> bytes:
         drawn.append(each)
-        return build_batch_view(each)
+        return encode_batch_view(each)
 
-    monkeypatch.setattr(under_test, "build_batch_view", draw)
+    monkeypatch.setattr(under_test, "encode_batch_view", draw)
     one = pictures(preview)
     first, second = await asyncio.gather(one.draw_next_sent_batch("train"), one.draw_next_sent_batch("train"))
     assert first == second
@@ -148,13 +150,13 @@ async def test_a_failed_drawing_without_viewers_raises_nothing(
 ) -> None:
     began, ends = threading.Event(), threading.Event()
 
-    def fail(each: Preview) -> BatchView:
+    def fail(each: Preview) -> bytes:
         del each
         began.set()
         ends.wait()
         raise MemoryError
 
-    monkeypatch.setattr(under_test, "build_batch_view", fail)
+    monkeypatch.setattr(under_test, "encode_batch_view", fail)
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     one = pictures(preview)
@@ -290,13 +292,41 @@ async def test_a_hanging_process_blocks_thumbnails_of_its_list_alone(
     assert await of(stream, thumbnails, 1) == [b"1"]
 
 
-async def test_a_process_that_survives_its_kill_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Process:
-        pid = 1
+class ProcessFake:
+    """Reads its request, answers nothing, and outlives its kill."""
 
-        async def wait(self) -> None:
-            await asyncio.Event().wait()
+    pid = 1
+
+    def __init__(self) -> None:
+        self.stdin = self.stdout = self
+        self.is_killed = False
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def readexactly(self, size: int) -> bytes:
+        raise asyncio.IncompleteReadError(b"", size)
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_process_that_survives_its_kill_is_reported(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = ProcessFake()
+
+    async def start(*arguments: object, **settings: object) -> ProcessFake:
+        del arguments, settings
+        return process
 
     monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     with pytest.raises(under_test._HangingProcessError, match="1"):
-        await under_test._wait_for_process_exit(Process())  # type: ignore[arg-type]  # stands in for the process
+        async for _ in under_test._draw_in_subprocess(stream, [0]):
+            pass
+    assert process.is_killed

@@ -1,1 +1,0 @@
-"""`streamd show`: a `contact_sheet` of a batch, whose places are in `sheet_grid`."""
