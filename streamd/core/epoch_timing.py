@@ -9,9 +9,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
+from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.limits import ALL_AT_WORK, LAY_READY, MAX_COUNT, MAX_REPORTED_S, READS, WAIT_NOTICED
 
+_STARVED: Final = 0.5  # of the time without a slot for the next batch: what trainers wait for is memory then
 _EXACT_BELOW_S: Final = 10  # shorter times show hundredths
 
 # Trainers report these to the daemon, which shows them: neither NaN nor infinity is a time.
@@ -183,6 +184,23 @@ def find_epoch_bottleneck(seconds: float, waited_s: float, supply: BatchSupply) 
     if supply.fraction_of_time_reading > READS:
         return "disk"
     return "decode" if supply.at_work >= ALL_AT_WORK else "transport"
+
+
+def find_bottleneck(asking: int, waiting: float, reading: float, decoding: float, slot_wait: float) -> Bottleneck:
+    """Returns the stage that limits trainers now.
+
+    `asking` trainers request batches, and `waiting` of them wait, on average. `reading`, `decoding` and `slot_wait` are
+    parts of time. The rule is that of an epoch's verdict; memory comes first, since without a slot workers are idle.
+    """
+    if not asking:
+        return "nobody"
+    waits = waiting / asking
+    if waits > WAIT_NOTICED and slot_wait > _STARVED:
+        return "memory"
+    if waits > WAIT_NOTICED and not reading + decoding:
+        return "pending"
+    supply = BatchSupply(awaited=1, reading_s=reading, working_s=decoding, at_work=min(1.0, reading + decoding))
+    return find_epoch_bottleneck(1.0, waits, supply)
 
 
 def _compute_part_of_sum(part: float, rest: float) -> float:

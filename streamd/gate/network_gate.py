@@ -14,10 +14,11 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import zmq
 
 from streamd.errors import ConfigError, ProtocolError
@@ -333,7 +334,7 @@ def limit_answer(key: ClientKey, message: DaemonMessage) -> DaemonMessage:
         case StatusNow(status):
             shown = tuple(each for each in status.streams if key.may_read(each.name))
             sessions = tuple(each for each in status.sessions if key.may_read(each.stream))
-            return StatusNow(replace(status, streams=shown, sessions=sessions))
+            return StatusNow(msgspec.structs.replace(status, streams=shown, sessions=sessions))
         case _:
             return message
 

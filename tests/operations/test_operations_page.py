@@ -85,13 +85,12 @@ def test_the_metrics_are_those_of_a_scrape() -> None:
 
 
 def test_every_trouble_is_there() -> None:
-    tree = ast.parse(inspect.getsource(status))
     found = [
         node
-        for function in tree.body
-        if isinstance(function, ast.FunctionDef) and function.name in {"_find_stream_troubles", "_find_daemon_troubles"}
+        for function in ast.walk(ast.parse(inspect.getsource(status)))
+        if isinstance(function, ast.FunctionDef) and function.name == "all_troubles"
         for node in ast.walk(function)
-        if isinstance(node, ast.Yield)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "troubles.append"
     ]
     assert len(list(troubles())) == len(found)
 

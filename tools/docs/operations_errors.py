@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final, get_args
 
+from msgspec.structs import replace
 from operations_table import code, table
 
 from streamd import errors

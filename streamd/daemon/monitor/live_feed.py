@@ -1,44 +1,31 @@
-"""Events for open dashboards, one a second: the state of the daemon as the page reads it, in plain JSON."""
+"""Events for open dashboards, one a second: the daemon's status with the words for it, in plain JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from streamd.core.activity import (
-    DaemonActivity,
-    DataFlow,
-    StatusSnapshot,
-    StreamPace,
-    TrainerPace,
-    assign_cohort_numbers,
-    compare_snapshots,
-)
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
+from streamd.core.bottleneck import BOTTLENECK_ADVICE
 from streamd.core.captions import format_stream_images
+from streamd.core.counters import read_number
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,
-    NodeStatus,
-    SessionStatus,
-    StreamStatus,
+    count_new_bad_samples,
     find_reached_epoch_and_step,
     format_window,
     sort_sessions,
 )
-from streamd.daemon.monitor.bad_samples import FaultKind
 from streamd.daemon.monitor.http_access import STARTING_TEXT, build_response_headers, is_authorized
 from streamd.daemon.monitor.snapshot import MonitoredDaemon, MonitorSnapshot, SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-
-SourceStorage = Literal["files", "arrays", "shards"]
 
 _EVENT_INTERVAL_S: Final = 1.0
 _MIN_SNAPSHOT_INTERVAL_S: Final = 0.5  # pages that are due within this time receive the same event
@@ -46,168 +33,69 @@ _MAX_SNAPSHOT_AGE_S: Final = 5.0  # changes since an older snapshot say little a
 _REDACTED_TEXT: Final = "see `streamd status`, or this page with its token"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFacts:
-    """The kind of a stream's source, its `image` such as `128x128 RGB`, and whether decoded samples are cached."""
-
-    source: SourceStorage
-    image: str
-    cached: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonView:
-    """The daemon itself; memory in bytes. `window` names the time over which all rates and shares are computed."""
-
-    version: str
-    pid: int
-    host: str
-    endpoint: str
-    uptime_s: float
-    workers: int
-    busy_fraction: float
-    worker_deaths: int
-    memory_bytes: int
-    memory_used_bytes: int
-    draining: bool
-    window: str
-    nodes: tuple[NodeStatus, ...] = ()  # of the cluster that decodes, if one does
-
-
-@dataclass(frozen=True, slots=True)
-class DataPathView:
-    """The data path and its bottleneck: the sentence about it, the `tag` shown at its place, and whether it is bad."""
-
-    reading: float
-    decoding: float
-    slots: int
-    waiting: float
-    limit: Bottleneck
-    words: str
-    tag: str
-    is_bad: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamView(StreamStatus):
-    """One stream; `sent_samples` and `taken_samples` count from the start of the daemon."""
-
-    source: SourceStorage
-    image: str
-    cached: bool
-    sent_samples: int
-    taken_samples: int
-    new_bad: int
-    faults: Mapping[FaultKind, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerView(SessionStatus):
-    """One session. Sessions of a stream with the same `cohort` share each decode; a finished session has None.
-
-    `epoch` and `own_step` are its position as users count. `lag` is in batches behind the furthest session, `left_s` is
-    the time left in its epoch. The verdict is the bottleneck of its last epoch.
-    """
-
-    cohort: int | None
-    doing_words: str
-    lag: int | None
-    left_s: float | None
-    verdict: EpochBottleneck | None
-    verdict_short: str | None
-    verdict_words: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class DashboardView:
-    """All that the page shows."""
-
-    daemon: DaemonView
-    troubles: Sequence[str]
-    way: DataPathView
-    streams: Sequence[StreamView]
-    trainers: Sequence[TrainerView]
-
-
 def build_dashboard_view(
-    activity: DaemonActivity, snapshot: MonitorSnapshot, facts_by_stream: Mapping[str, StreamFacts], host: str
-) -> DashboardView:
-    """Builds what the page shows of one snapshot of the daemon on `host`."""
-    cohorts = assign_cohort_numbers(activity.status.sessions)
-    paces = {each.status.session: each for each in activity.trainers}
-    return DashboardView(
-        _build_daemon_view(activity.status, host),
-        activity.status.all_troubles,
-        _build_data_path_view(activity.flow),
-        [_build_stream_view(each, snapshot, facts_by_stream[each.status.name]) for each in activity.streams],
-        [
-            _build_trainer_view(paces[each.session], cohorts.get(each.session))
-            for each in sort_sessions(activity.status.sessions)
-        ],
-    )
+    before: DaemonStatus | None, snapshot: MonitorSnapshot, streams: Mapping[str, ServedStream], host: str
+) -> dict[str, Any]:
+    """Returns what the page of the daemon on `host` shows, as plain data; page/shapes.js has its form.
 
-
-def _build_daemon_view(status: DaemonStatus, host: str) -> DaemonView:
-    return DaemonView(
-        status.version,
-        status.pid,
-        host,
-        status.endpoint,
-        status.uptime_s,
-        status.workers,
-        status.busy_fraction,
-        status.worker_deaths,
-        status.memory_bytes,
-        status.memory_used_bytes,
-        status.draining,
-        format_window(status.window_s),
-        () if status.cluster is None else status.cluster.nodes,
-    )
-
-
-def _build_data_path_view(flow: DataFlow) -> DataPathView:
-    advice = BOTTLENECK_ADVICE[flow.bottleneck]
-    return DataPathView(
-        flow.reading,
-        flow.decoding,
-        flow.slots,
-        flow.waiting,
-        flow.bottleneck,
-        advice.sentence,
-        advice.limit,
-        advice.is_bad,
-    )
-
-
-def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: StreamFacts) -> StreamView:
-    name = pace.status.name
-    return StreamView(
-        **_collect_dataclass_fields(pace.status),
-        **_collect_dataclass_fields(facts),
-        sent_samples=int(snapshot.stream_counter_value(name, "sent_samples")),
-        taken_samples=int(snapshot.stream_counter_value(name, "taken_samples")),
-        new_bad=pace.new_bad,
-        faults=snapshot.bad_counts[name],
-    )
-
-
-def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
-    status, timing = pace.status, pace.status.last_epoch
-    epoch, own_step = find_reached_epoch_and_step(status)
-    return TrainerView(
-        **{**_collect_dataclass_fields(status), "epoch": epoch, "own_step": own_step},
-        cohort=cohort,
-        doing_words=STATE_WORDS[status.doing],
-        lag=pace.lag,
-        left_s=pace.left_s,
-        verdict=timing.verdict if timing else None,
-        verdict_short=BOTTLENECK_ADVICE[timing.verdict].short if timing else None,
-        verdict_words=timing.summary_text if timing else None,
-    )
-
-
-def _collect_dataclass_fields(value: StreamStatus | SessionStatus | StreamFacts) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name) for each in fields(value)}
+    It is the status as it is, but for the words that belong to a figure and for what only the page shows. Bad samples
+    are new since the status `before`.
+    """
+    status, new_bad = snapshot.status, count_new_bad_samples(before, snapshot.status)
+    advice, daemon = BOTTLENECK_ADVICE[status.bottleneck], msgspec.to_builtins(status)
+    del daemon["streams"], daemon["sessions"], daemon["cluster"]
+    stream_views = []
+    for each in status.streams:
+        stream = streams[each.name]
+        arrays, shards = stream.manifest.arrays is not None, stream.manifest.shards is not None
+        stream_views.append(
+            {
+                **msgspec.to_builtins(each),
+                "source": "arrays" if arrays else "shards" if shards else "files",
+                "image": format_stream_images(stream.spec),
+                "cached": stream.cache is not None,
+                "taken_samples": int(read_number(snapshot.numbers, f"stream.{each.name}", "taken_samples")),
+                "new_bad": new_bad[each.name],
+                "faults": snapshot.bad_counts[each.name],
+            }
+        )
+    trainer_views = []
+    for session in sort_sessions(status.sessions):
+        timing = session.last_epoch
+        # The place where its user sees it: a trainer that has finished is at the end of its last epoch.
+        epoch, own_step = find_reached_epoch_and_step(session)
+        trainer_views.append(
+            {
+                **msgspec.to_builtins(session),
+                "epoch": epoch,
+                "own_step": own_step,
+                "doing_words": STATE_WORDS[session.doing],
+                "verdict": timing.verdict if timing else None,
+                "verdict_short": BOTTLENECK_ADVICE[timing.verdict].short if timing else None,
+                "verdict_words": timing.summary_text if timing else None,
+            }
+        )
+    return {
+        "daemon": {
+            **daemon,
+            "host": host,
+            "window": format_window(status.window_s),
+            "nodes": () if status.cluster is None else status.cluster.nodes,
+        },
+        "troubles": status.all_troubles,
+        "way": {
+            "reading": status.reading_fraction,
+            "decoding": status.decoding_fraction,
+            "slots": status.slots,
+            "waiting": status.waiting_trainers,
+            "limit": status.bottleneck,
+            "words": advice.sentence,
+            "tag": advice.limit,
+            "is_bad": advice.is_bad,
+        },
+        "streams": stream_views,
+        "trainers": trainer_views,
+    }
 
 
 class _EncodedEvents(NamedTuple):
@@ -225,8 +113,8 @@ class LiveFeed:
         self._daemon: MonitoredDaemon | None = None
         self._snapshot_builder: SnapshotBuilder | None = None
         self._host = socket.gethostname()
-        self._last_snapshot: StatusSnapshot | None = None
-        self._last_snapshot_s = -_MAX_SNAPSHOT_AGE_S
+        self._last_status: DaemonStatus | None = None
+        self._last_status_s = -_MAX_SNAPSHOT_AGE_S
         self._events = _EncodedEvents(b"", b"")
         self._closing = asyncio.Event()
 
@@ -251,68 +139,43 @@ class LiveFeed:
         try:
             while not self._closing.is_set():
                 await response.write(self.encode_current_event(is_full=whole))
-                await self._wait_for_event_interval()
+                # Waits for the end instead of sleeping, so that an open page does not delay it.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_EVENT_INTERVAL_S):
+                        await self._closing.wait()
         except ConnectionResetError:
             pass  # the page was closed
         return response
-
-    async def _wait_for_event_interval(self) -> None:
-        # Waits for the event instead of sleeping, so that an open page does not delay the daemon's end.
-        try:
-            async with asyncio.timeout(_EVENT_INTERVAL_S):
-                await self._closing.wait()
-        except TimeoutError:
-            return
 
     def encode_current_event(self, *, is_full: bool) -> bytes:
         """Returns the event of now, in full or without the reasons that may name files."""
         if self._daemon is None or self._snapshot_builder is None:
             return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
-        if now_s >= self._last_snapshot_s + _MIN_SNAPSHOT_INTERVAL_S:
-            self._events = self._encode_snapshot(self._daemon, self._snapshot_builder, now_s)
+        if now_s >= self._last_status_s + _MIN_SNAPSHOT_INTERVAL_S:
+            self._events = self._encode_snapshot(self._daemon.streams, self._snapshot_builder.take_snapshot(), now_s)
         return self._events.full if is_full else self._events.redacted
 
     def _encode_snapshot(
-        self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, now_s: float
+        self, streams: Mapping[str, ServedStream], snapshot: MonitorSnapshot, now_s: float
     ) -> _EncodedEvents:
-        # All pages share one previous snapshot: how many pages are open changes no rate.
-        before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
-        figures = snapshot_builder.take_snapshot()
-        self._last_snapshot, self._last_snapshot_s = figures, now_s
-        now, made = compare_snapshots(before, figures), build_facts_by_stream(daemon.streams)
-        whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
+        # All pages share one previous status: how many pages are open changes no count.
+        before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
+        status = self._last_status = snapshot.status
+        self._last_status_s = now_s
+        whole = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
         # Nearly always there is nothing to redact, and one encoding serves both kinds of requests.
-        if not any(each.status.stopped or each.status.failed for each in now.streams):
+        if not any(each.stopped or each.failed for each in status.streams):
             return _EncodedEvents(whole, whole)
-        return _EncodedEvents(
-            whole, _encode_event(build_dashboard_view(redact_failure_reasons(now), figures, made, self._host))
+        # The reasons why streams are stopped or failed name files.
+        redacted = tuple(
+            msgspec.structs.replace(
+                each, stopped=each.stopped and _REDACTED_TEXT, failed=each.failed and _REDACTED_TEXT
+            )
+            for each in status.streams
         )
-
-
-def redact_failure_reasons(activity: DaemonActivity) -> DaemonActivity:
-    """Returns the same activity without the reasons why streams are stopped or failed, since these name files."""
-    streams = tuple(replace(each, status=_redact_stream_status(each.status)) for each in activity.streams)
-    return replace(
-        activity, streams=streams, status=replace(activity.status, streams=tuple(each.status for each in streams))
-    )
-
-
-def _redact_stream_status(stream: StreamStatus) -> StreamStatus:
-    return replace(stream, stopped=stream.stopped and _REDACTED_TEXT, failed=stream.failed and _REDACTED_TEXT)
-
-
-def build_facts_by_stream(streams: Mapping[str, ServedStream]) -> dict[str, StreamFacts]:
-    """Returns the facts of each stream, by name."""
-    return {name: _build_stream_facts(stream) for name, stream in streams.items()}
-
-
-def _build_stream_facts(stream: ServedStream) -> StreamFacts:
-    manifest = stream.manifest
-    source: SourceStorage = (
-        "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
-    )
-    return StreamFacts(source, format_stream_images(stream.spec), stream.cache is not None)
+        discreet = msgspec.structs.replace(snapshot, status=msgspec.structs.replace(status, streams=redacted))
+        return _EncodedEvents(whole, _encode_event(build_dashboard_view(before, discreet, streams, self._host)))
 
 
 def _encode_event(value: object) -> bytes:
