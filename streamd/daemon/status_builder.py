@@ -495,22 +495,18 @@ class QueryResponder:
                 return StatusNow(self.build_status(is_draining=is_draining))
             case AskMonitor():
                 return self.monitor or Refused("usage", _NO_MONITOR_TEXT)
-            case AskNames():
-                return self._answer_file_names(question)
-
-    def _answer_file_names(self, question: AskNames) -> Names | Refused:
-        stream = self.streams.get(question.stream)
-        if stream is None:
-            return build_unknown_stream_refusal(question.stream, self.streams)
-        if len(question.sample_ids) > MAX_NAMES:
-            return Refused(
-                "usage", f"{len(question.sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
-            )
-        last = stream.spec.samples - 1
-        strange = next((each for each in question.sample_ids if not 0 <= each <= last), None)
-        if strange is not None:
-            return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {last}, not {strange}")
-        return Names(tuple(map(stream.format_file_name, question.sample_ids)))
+            case AskNames(name, sample_ids):
+                stream = self.streams.get(name)
+                if stream is None:
+                    return build_unknown_stream_refusal(name, self.streams)
+                if len(sample_ids) > MAX_NAMES:
+                    text = f"{len(sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
+                    return Refused("usage", text)
+                last = stream.spec.samples - 1
+                strange = next((each for each in sample_ids if not 0 <= each <= last), None)
+                if strange is not None:
+                    return Refused("usage", f"stream {name!r} has sample ids 0 to {last}, not {strange}")
+                return Names(tuple(map(stream.format_file_name, sample_ids)))
 
     def build_status(self, *, is_draining: bool) -> DaemonStatus:
         """Returns the status of the daemon as of now."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
 from streamd.core.epoch_timing import (
+    BOTTLENECK_ADVICE,
     BatchEffort,
     BatchSupply,
+    Bottleneck,
+    EpochBottleneck,
     EpochClock,
     EpochTiming,
     SupplyCounter,

@@ -39,11 +39,11 @@ from operations_table import PAGE, ROOT, places, prose, with_parts
 from streamd import limits
 from streamd.cli import main as streamd
 from streamd.core import status
-from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
-from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.metrics import MetricsExposition
+from streamd.daemon.monitor.snapshot import FAULT_KINDS
 from streamd.ipc.messages import Refusal
 
 TEXT: Final = PAGE.read_text(encoding="utf-8")

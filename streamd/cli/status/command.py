@@ -107,8 +107,16 @@ def top(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
+    from streamd.config.units import parse_seconds  # noqa: PLC0415 - as above
 
-    seconds = _parse_interval(every)
+    try:
+        seconds = parse_seconds(every)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if seconds < _MIN_INTERVAL_S:
+        raise typer.BadParameter(
+            f"found {every}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
+        )
     console = Console(highlight=False)
     use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
@@ -117,21 +125,6 @@ def top(
             show_live_frames(seen, console)
         else:
             print_one_frame(seen, console)
-
-
-def _parse_interval(text: str) -> float:
-    """Parses `--every` into seconds. Raises typer.BadParameter."""
-    from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
-
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if seconds < _MIN_INTERVAL_S:
-        raise typer.BadParameter(
-            f"found {text}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
-        )
-    return seconds
 
 
 def watch_status(

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,
@@ -48,17 +48,45 @@ _NODE_COLOURS: Final[dict[NodeState, str]] = {
 
 def build_status_table(status: DaemonStatus) -> RenderableType:
     """Builds the whole output: troubles and the daemon first, advice last."""
+    streams = build_plain_table(
+        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
+        ">decodes\na batch", ">\nbad", "\nreceipts",
+    )  # fmt: skip
+    for stream in status.streams:
+        streams.add_row(
+            Text(stream.name),
+            f"{stream.samples:,}",
+            f"{stream.batches:,}",
+            str(stream.sessions),
+            format_rate(stream.decoded_per_s),
+            format_rate(stream.samples_per_s),
+            format_decodes_per_batch(stream.decodes_per_batch),
+            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
+            format_receipts(stream),
+        )
+    trainers = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
+    for each, is_first in mark_first_of_process(status.sessions):
+        epoch, _ = find_reached_epoch_and_step(each)
+        trainers.add_row(
+            format_process(each) if is_first else "",
+            format_subscription(each),
+            str(epoch),
+            build_step_cell(each),
+            format_rate(each.samples_per_s),
+            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
+            f"{each.held}/{each.credit}",
+        )
     parts: list[RenderableType] = [
         *format_trouble_lines(status),
         *format_daemon_summary(status),
         Text(),
-        _build_streams_table(status.streams),
+        streams,
         *_format_stream_images(status.streams),
         Text(),
     ]
     if status.cluster is not None:
         parts += [build_nodes_table(status.cluster), Text()]
-    parts.append(_build_trainers_table(status.sessions) if status.sessions else Text("no trainers", style="dim"))
+    parts.append(trainers if status.sessions else Text("no trainers", style="dim"))
     for remarks in (list(_format_timings(status.sessions)), list(_format_advice(status))):
         parts += [Text(), *remarks] if remarks else []
     return Group(*parts)
@@ -96,26 +124,6 @@ def build_plain_table(*headings: str) -> Table:
         is_number = name != heading
         table.add_column(
             name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", vertical="top"
-        )
-    return table
-
-
-def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
-    table = build_plain_table(
-        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
-        ">decodes\na batch", ">\nbad", "\nreceipts",
-    )  # fmt: skip
-    for stream in streams:
-        table.add_row(
-            Text(stream.name),
-            f"{stream.samples:,}",
-            f"{stream.batches:,}",
-            str(stream.sessions),
-            format_rate(stream.decoded_per_s),
-            format_rate(stream.samples_per_s),
-            format_decodes_per_batch(stream.decodes_per_batch),
-            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
-            format_receipts(stream),
         )
     return table
 
@@ -158,22 +166,6 @@ def format_receipts(stream: StreamStatus) -> Text:
     if stream.receipts_bad:
         text.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
     return text
-
-
-def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
-    for each, is_first in mark_first_of_process(sessions):
-        epoch, _ = find_reached_epoch_and_step(each)
-        table.add_row(
-            format_process(each) if is_first else "",
-            format_subscription(each),
-            str(epoch),
-            build_step_cell(each),
-            format_rate(each.samples_per_s),
-            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
-            f"{each.held}/{each.credit}",
-        )
-    return table
 
 
 def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[SessionStatus, bool]]:

@@ -1,20 +1,99 @@
-"""All figures of the daemon at one moment, for metrics and dashboard: its status, and numbers kept elsewhere."""
+"""The daemon's figures at one moment, for the metrics, and what the dashboard's page shows of them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
-from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram
-from streamd.core.status import DaemonStatus
-from streamd.daemon.monitor.bad_samples import FaultKind, classify_fault_reason
+from streamd.core.captions import format_stream_images
+from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram, read_number
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE
+from streamd.core.status import (
+    STATE_WORDS,
+    DaemonStatus,
+    count_new_bad_samples,
+    find_reached_epoch_and_step,
+    format_window,
+    sort_sessions,
+)
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.worker_messages import TRANSFORM_RAISED
+
+# --- Bad samples by kind, and their list, the newest first.
+#
+# Kinds are few enough for the labels of a metric; there may be as many reasons as files.
+
+# `stale`: changed since it was listed. `gone`: cannot be opened. `damaged`: cut off or broken. `large`: beyond a bound.
+# `crash`: ended a worker. `transform`: the user's function raised. `unfit`: no decoder reads it, since it is a video, a
+# page of HTML, or an unsupported kind of image.
+FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
+
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
+
+_FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
+    ("transform", re.compile(re.escape(TRANSFORM_RAISED))),
+    ("stale", re.compile(r"stale\b|removed, or replaced")),
+    ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
+    ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
+    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
+    ("damaged", re.compile(
+        r"(a damaged|an empty|its chunk|a file that begins with) |\d+ zero bytes|unreadable EXIF|a size |its size is "
+        r"|a TIFF (cut|truncated|whose)|a pixel"
+    )),
+)  # fmt: skip
+_SAMPLES_PER_PAGE: Final = 24
+
+
+def classify_fault_reason(reason: str) -> FaultKind:
+    """Returns the kind of fault that a verdict's reason describes; `unfit` where no pattern matches."""
+    return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
+
+
+@dataclass(frozen=True, slots=True)
+class BadSampleView:
+    """A sample that is not sent, and why."""
+
+    sample_id: int
+    file: str
+    reason: str
+    kind: FaultKind
+
+
+@dataclass(frozen=True, slots=True)
+class BadSamplePage:
+    """Some of the `bad` samples of a stream. If there are older ones, `before` requests the next page; else None."""
+
+    bad: int
+    samples: list[BadSampleView]
+    before: int | None
+
+
+def build_bad_sample_page(
+    reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
+) -> BadSamplePage:
+    """Returns the newest of the first `before` bad samples, or of all. `reasons` are in the order they were recorded.
+
+    A page is named by a count from the oldest, so it stays the same while new verdicts arrive.
+    """
+    total = len(reasons)
+    stop = total if before is None else max(0, min(before, total))
+    start = max(0, stop - _SAMPLES_PER_PAGE)
+    some = [
+        BadSampleView(each, lookup_file(each), why, classify_fault_reason(why))
+        for each, why in islice(reasons.items(), start, stop)
+    ]
+    return BadSamplePage(total, some[::-1], start or None)
+
+
+# --- All figures of the daemon at one moment, for metrics and dashboard: its status, and numbers kept elsewhere.
 
 
 class MonitoredDaemon(Protocol):
@@ -89,3 +168,71 @@ class _BadSampleCounts:
                 classify_fault_reason(reason) for reason in islice(reasons.values(), self._counted_reasons, None)
             )
             self._counted_reasons = len(reasons)
+
+
+# --- what the page shows
+
+
+def build_dashboard_view(
+    before: DaemonStatus | None, snapshot: MonitorSnapshot, streams: Mapping[str, ServedStream], host: str
+) -> dict[str, Any]:
+    """Returns what the page of the daemon on `host` shows, as plain data; page/shapes.js has its form.
+
+    It is the status as it is, but for the words that belong to a figure and for what only the page shows. Bad samples
+    are new since the status `before`.
+    """
+    status, new_bad = snapshot.status, count_new_bad_samples(before, snapshot.status)
+    advice, daemon = BOTTLENECK_ADVICE[status.bottleneck], msgspec.to_builtins(status)
+    del daemon["streams"], daemon["sessions"], daemon["cluster"]
+    stream_views = []
+    for each in status.streams:
+        stream = streams[each.name]
+        arrays, shards = stream.manifest.arrays is not None, stream.manifest.shards is not None
+        stream_views.append(
+            {
+                **msgspec.to_builtins(each),
+                "source": "arrays" if arrays else "shards" if shards else "files",
+                "image": format_stream_images(stream.spec),
+                "cached": stream.cache is not None,
+                "taken_samples": int(read_number(snapshot.numbers, f"stream.{each.name}", "taken_samples")),
+                "new_bad": new_bad[each.name],
+                "faults": snapshot.bad_counts[each.name],
+            }
+        )
+    trainer_views = []
+    for session in sort_sessions(status.sessions):
+        timing = session.last_epoch
+        # The place where its user sees it: a trainer that has finished is at the end of its last epoch.
+        epoch, own_step = find_reached_epoch_and_step(session)
+        trainer_views.append(
+            {
+                **msgspec.to_builtins(session),
+                "epoch": epoch,
+                "own_step": own_step,
+                "doing_words": STATE_WORDS[session.doing],
+                "verdict": timing.verdict if timing else None,
+                "verdict_short": BOTTLENECK_ADVICE[timing.verdict].short if timing else None,
+                "verdict_words": timing.summary_text if timing else None,
+            }
+        )
+    return {
+        "daemon": {
+            **daemon,
+            "host": host,
+            "window": format_window(status.window_s),
+            "nodes": () if status.cluster is None else status.cluster.nodes,
+        },
+        "troubles": status.all_troubles,
+        "way": {
+            "reading": status.reading_fraction,
+            "decoding": status.decoding_fraction,
+            "slots": status.slots,
+            "waiting": status.waiting_trainers,
+            "limit": status.bottleneck,
+            "words": advice.sentence,
+            "tag": advice.limit,
+            "is_bad": advice.is_bad,
+        },
+        "streams": stream_views,
+        "trainers": trainer_views,
+    }
