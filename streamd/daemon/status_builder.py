@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -151,6 +151,20 @@ class _SessionActivity:
 
 
 @dataclass(slots=True)
+class _StreamActivity:
+    """What was done for one stream since the daemon started or the stream was changed."""
+
+    decoded_batches: SlidingCount = field(default_factory=SlidingCount)
+    # Each batch is counted when it is first sent to any trainer. A batch that is decoded ahead and never sent does not
+    # count.
+    first_sent_batches: SlidingCount = field(default_factory=SlidingCount)
+    taken_samples: SlidingCount = field(default_factory=SlidingCount)  # also by ended sessions
+    was_read: bool = False  # by a trainer, for at least one epoch
+    failed: str | None = None  # why its sessions were ended, until a new one begins
+    paused: str | None = None  # why its trainers wait for its data
+
+
+@dataclass(slots=True)
 class StatusBuilder:
     """Counts events, and builds the status from the counts. Times are seconds of the monotonic clock."""
 
@@ -164,35 +178,22 @@ class StatusBuilder:
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
     # Batches of ended sessions, for parts that no session reads now.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
-    _decoded_batches: dict[str, SlidingCount] = field(init=False)  # by stream
-    # By stream: batches, each counted when it is first sent to any trainer. A batch that is decoded ahead and never
-    # sent does not count.
-    _first_sent_batches: dict[str, SlidingCount] = field(init=False)
-    _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, also of ended sessions
-    _streams_read_once: set[str] = field(default_factory=set)  # by a trainer, for at least one epoch
+    _activities: defaultdict[str, _StreamActivity] = field(default_factory=lambda: defaultdict(_StreamActivity))
     _busy_seconds: SlidingCount = field(default_factory=SlidingCount)
     _reading_seconds: SlidingCount = field(default_factory=SlidingCount)
     _waited_seconds: SlidingCount = field(default_factory=SlidingCount)  # of all trainers
     _slot_wait_seconds: SlidingCount = field(default_factory=SlidingCount)
     _slot_wait_total_s: float = 0.0
     _worker_deaths: SlidingCount = field(default_factory=lambda: SlidingCount(_DEATHS_SPAN_S))
-    # Why a stream's sessions were ended, until a new one begins.
-    _failed_streams: dict[str, str] = field(default_factory=dict)
-    _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
     _cluster: ClusterStatus | None = None
-
-    def __post_init__(self) -> None:
-        self._decoded_batches = {name: SlidingCount() for name in self.streams}
-        self._first_sent_batches = {name: SlidingCount() for name in self.streams}
-        self._taken_samples = {name: SlidingCount() for name in self.streams}
 
     # --- events
 
     def on_session_began(
         self, session: int, part: StreamPart, now_s: float, trainer: SubscribedTrainer = _UNKNOWN_TRAINER
     ) -> None:
-        self._failed_streams.pop(part[0], None)
+        self._activities[part[0]].failed = None
         self.epoch_tracker.on_session_began(session, now_s)
         batches = self._ended_batches.pop(part, None) or SlidingCount()
         self._sessions[session] = _SessionActivity(part, trainer, now_s, now_s, batches)
@@ -234,7 +235,7 @@ class StatusBuilder:
         self._mark_taken(seen, len(seen.untaken) - MAX_SLOTS, now_s)
         seen.last_active_s = now_s
         if first_sent:
-            self._first_sent_batches[seen.part[0]].add_amount(now_s, first_sent)
+            self._activities[seen.part[0]].first_sent_batches.add_amount(now_s, first_sent)
 
     def on_progress(self, session: int, taken: int, waited_s: float, now_s: float) -> None:
         """Counts the deliveries that a trainer has taken in all, and the seconds waited since its last report."""
@@ -248,7 +249,7 @@ class StatusBuilder:
         """Records that a trainer has finished an epoch, and so has taken all deliveries of it."""
         seen = self._sessions.get(session)
         if seen is not None:
-            self._streams_read_once.add(seen.part[0])
+            self._activities[seen.part[0]].was_read = True
             self._mark_taken(seen, sum(each <= epoch for each, _ in seen.untaken), now_s)
 
     def _mark_taken(self, seen: _SessionActivity, deliveries: int, now_s: float) -> None:
@@ -258,7 +259,7 @@ class StatusBuilder:
         seen.taken += deliveries
         seen.last_active_s = now_s
         seen.samples.add_amount(now_s, samples)
-        self._taken_samples[seen.part[0]].add_amount(now_s, samples)
+        self._activities[seen.part[0]].taken_samples.add_amount(now_s, samples)
         self.counters.add_count(f"stream.{seen.part[0]}", "taken_samples", samples)
 
     def on_slot_wait(self, total_s: float, now_s: float) -> None:
@@ -273,15 +274,11 @@ class StatusBuilder:
 
     def on_stream_changed(self, stream: str) -> None:
         """Resets the counts of a stream that was replaced, added or removed."""
-        self._failed_streams.pop(stream, None)
-        self._paused_streams.pop(stream, None)
+        self._activities[stream] = _StreamActivity()
         self._ended_batches = {part: batches for part, batches in self._ended_batches.items() if part[0] != stream}
-        for counts in (self._decoded_batches, self._first_sent_batches, self._taken_samples):
-            counts[stream] = SlidingCount()
-        self._streams_read_once.discard(stream)
 
     def on_batch_produced(self, job: BatchJob, now_s: float) -> None:
-        self._decoded_batches[job.key.stream].add_amount(now_s)
+        self._activities[job.key.stream].decoded_batches.add_amount(now_s)
         self._busy_seconds.add_amount(now_s, job.busy_s)
         self._reading_seconds.add_amount(now_s, job.waited_s)
         self.epoch_tracker.on_batch_produced(job.key, job.row_status)
@@ -292,19 +289,19 @@ class StatusBuilder:
 
     def on_stream_failed(self, stream: str, reason: str) -> None:
         """Records why a stream's sessions were ended."""
-        self._failed_streams[stream] = reason
+        self._activities[stream].failed = reason
 
     def on_stream_paused(self, stream: str, why: str) -> None:
         """Records why the trainers of a stream wait for its data."""
-        self._paused_streams[stream] = why
+        self._activities[stream].paused = why
 
     def is_stream_paused(self, stream: str) -> bool:
         """Whether the trainers of a stream wait for its data."""
-        return stream in self._paused_streams
+        return self._activities[stream].paused is not None
 
     def on_stream_resumed(self, stream: str) -> None:
         """Records that the data of a stream are there again."""
-        self._paused_streams.pop(stream, None)
+        self._activities[stream].paused = None
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved."""
@@ -371,27 +368,25 @@ class StatusBuilder:
         readers = [session for session in scheduled if session.shape.name == spec.name]
         cohorts = {each.cohort for each in sessions if each.stream == spec.name and each.cohort is not None}
         decodes = self.compute_decodes_per_batch(spec.name, now_s)
-        is_read = spec.name in self._streams_read_once
+        seen = self._activities[spec.name]
         return StreamStatus(
             name=spec.name,
             samples=spec.samples,
             batch_size=spec.batch_size,
             batches=spec.batches,
             sessions=len(readers),
-            decoded_per_s=self._decoded_batches[spec.name].compute_total(now_s) / window_s,
-            samples_per_s=self._taken_samples[spec.name].compute_total(now_s) / window_s,
-            decodes_per_batch=decodes if is_read else None,
+            decoded_per_s=seen.decoded_batches.compute_total(now_s) / window_s,
+            samples_per_s=seen.taken_samples.compute_total(now_s) / window_s,
+            decodes_per_batch=decodes if seen.was_read else None,
             bad=len(stream.quarantine.reasons),
             receipts_ok=int(self.counters.counter_value(group, "receipts_ok")),
             receipts_bad=int(self.counters.counter_value(group, "receipts_bad")),
             remedy=suggest_remedy_for_apart_trainers(decodes, are_apart=_are_trainers_too_far_apart(readers)),
-            stopped=stream.explain_too_many_bad_samples() or self._paused_streams.get(spec.name),
+            stopped=stream.explain_too_many_bad_samples() or seen.paused,
             shuffle_score=stream.shuffle_score,
             poorly_mixed=stream.mixing_advice,
-            failed=self._failed_streams.get(spec.name),
-            decodes_unknown=(
-                None if is_read and decodes is not None else _NO_BATCHES_TEXT if is_read else _NO_EPOCH_TEXT
-            ),
+            failed=seen.failed,
+            decodes_unknown=(_NO_EPOCH_TEXT if not seen.was_read else _NO_BATCHES_TEXT if decodes is None else None),
             images=list_image_statuses(spec),
             cohorts=len(cohorts),
         )
@@ -410,7 +405,7 @@ class StatusBuilder:
             if seen.part[0] == stream:
                 needed[seen.part] = max(needed.get(seen.part, 0.0), seen.batches.compute_total(now_s))
         batches = sum(needed.values())
-        return self._first_sent_batches[stream].compute_total(now_s) / batches if batches else None
+        return self._activities[stream].first_sent_batches.compute_total(now_s) / batches if batches else None
 
     def _build_session_status(self, session: ScheduledSession, now_s: float, window_s: float) -> SessionStatus:
         seen, walk = self._sessions[session.id], session.rank_steps

@@ -53,6 +53,7 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
         ">decodes\na batch", ">\nbad", "\nreceipts",
     )  # fmt: skip
     for stream in status.streams:
+        # A name is wrapped in a Text, since rich reads a plain string as markup.
         streams.add_row(
             Text(stream.name),
             f"{stream.samples:,}",
@@ -66,6 +67,7 @@ def build_status_table(status: DaemonStatus) -> RenderableType:
         )
     trainers = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
     for each, is_first in mark_first_of_process(status.sessions):
+        # Sessions of one process share its heading, so only the first of them shows it.
         epoch, _ = find_reached_epoch_and_step(each)
         trainers.add_row(
             format_process(each) if is_first else "",
@@ -311,7 +313,7 @@ def _build_data_path_diagram(status: DaemonStatus) -> Iterator[RenderableType]:
     """Yields a diagram of the data path, with its bottleneck marked, and a sentence of advice."""
     advice, marked = BOTTLENECK_ADVICE[status.bottleneck], _BOTTLENECK_POSITIONS.get(status.bottleneck)
     arrow, taken = ("──▶", "", ""), sum(each.samples_per_s for each in status.streams)
-    # The name and the figures of each stage, with arrows between them.
+    # Each cell has the name of a stage and two lines of figures; arrows lead from one stage to the next.
     cells = [
         (" read ", f"{status.reading_fraction:.0%}", "of the workers"),
         arrow,

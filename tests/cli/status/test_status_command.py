@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -25,6 +25,14 @@ from streamd.cli.main import app, main
 from streamd.cli.status.command import create_interval_waiter, show_live_frames, watch_status
 from streamd.cli.status.table import TopFrame
 from streamd.client import Client
+from streamd.core.counters import (
+    DaemonGauge,
+    EngineCounter,
+    EngineStage,
+    StreamCounter,
+    StreamStage,
+    WireCounter,
+)
 from streamd.core.status import DaemonStatus, StreamStatus
 from streamd.errors import ConnectError
 
@@ -80,6 +88,31 @@ def test_a_single_trainer_is_shown_at_its_own_step_and_decodes_once(
                 return (epoch, step > 0) == (taken.epoch, True)
 
             wait_until(take_step_and_see_it, "it is seen within an epoch")
+
+
+def test_every_number_of_a_daemon_is_in_the_list_of_its_group(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client:
+        with client.subscribe("train", epochs=1) as stream:
+            for _ in stream:
+                pass
+        wait_until(lambda: client.stats()["stream.train"].get("receipts_ok"), "the epoch is accounted for")
+        numbers = client.stats()
+
+    def list_names(counters: object, stages: object) -> set[str]:
+        units = ("count", "s", "longest_s")
+        return {*get_args(counters)} | {f"{stage}_{unit}" for stage in get_args(stages) for unit in units}
+
+    listed = {
+        "stream.train": list_names(StreamCounter, StreamStage),
+        "engine": list_names(EngineCounter, EngineStage),
+        "daemon": list_names(DaemonGauge, None),
+        "wire": list_names(WireCounter, None),
+        "rules": set(numbers["rules"]),
+    }
+    assert [name for group, names in numbers.items() for name in names if name not in listed[group]] == []
+    assert set(numbers["daemon"]) == listed["daemon"]
+    never = {"bad_samples", "receipts_bad", "cache_hits", "cache_misses"}  # nothing is bad, and there is no cache
+    assert set(numbers["stream.train"]) >= listed["stream.train"] - never
 
 
 def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:
