@@ -39,7 +39,7 @@ MetricRows = Iterable[tuple[Sequence[str], float | StageHistogram | None]]  # va
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
-_LINES_PER_TURN: Final = 100
+_LINES_PER_TURN: Final = 50  # about half a millisecond
 
 
 @dataclass(frozen=True, slots=True)
