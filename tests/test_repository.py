@@ -34,7 +34,6 @@ TRAINER_FOLDERS: Final = frozenset({"__init__", "client", "errors", "frameworks"
 TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes share
     {
         "core.bad_samples",
-        "core.bottleneck",
         "core.counters",
         "core.display",
         "core.epoch_timing",

@@ -6,10 +6,9 @@
     steps          the batches of a rank, step by step           display          what people see of a batch
     bad_samples    the rule that replaces bad samples            token            a position as a trainer saves it
     receipt        the tally of an epoch, its order digest       text             text and numbers for people
-    status         the state of a daemon                         activity         rates between two snapshots of it
-    counters       numbers by group and name                     epoch_timing     where an epoch's time went
+    status         the state of a daemon, all its figures        counters         numbers by group and name, all names
+    epoch_timing   where time goes, what limits trainers         digest_pieces    digests of epochs from the plan alone
     log            events, for people, journal and programs      import_function  the user's own function, by name
-    bottleneck     the stage that limits trainers, in words      digest_pieces    digests of epochs from the plan alone
     host           its folders, named files, processors, memory
 
 Pure: no I/O, no clock, no threads. The exceptions are `log`, `counters`, `import_function`, `spec_file` and `host`.

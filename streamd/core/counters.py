@@ -1,5 +1,8 @@
 """Counters and timings of every stage. The code that does the work updates them; status, metrics and screens read them.
 
+All names are listed here, so that a misspelt one is an error of the type checker and not a 0 where it is read. A stream
+has its own group, `stream.NAME`; the others are `engine`, `wire`, `daemon`, `rules` and `dashboard`.
+
 Nothing here locks: one event loop makes all updates and reads of a ProcessStats.
 """
 
@@ -7,9 +10,40 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+StreamCounter = Literal[
+    "produced",  # batches that workers made
+    "first_sent",  # batches that were sent to a first trainer
+    "sent_samples",
+    "taken_samples",
+    "bad_samples",  # samples that turned out bad since the daemon started
+    "cache_hits",
+    "cache_misses",
+    "receipts_ok",
+    "receipts_bad",
+]
+StreamStage = Literal["read", "decode", "send", "client_wait"]
+EngineCounter = Literal["worker_deaths"]
+EngineStage = Literal["idle", "queue"]  # workers without a task; tasks that no worker has yet
+WireCounter = Literal["malformed", "stale"]  # frames that are ignored
+DaemonGauge = Literal["sessions", "memory_used_bytes", "slots", "producing", "slot_wait_s"]
+DashboardCounter = Literal["drawn"]
+
+CounterName = Literal[StreamCounter, EngineCounter, WireCounter, DashboardCounter]
+StageName = Literal[StreamStage, EngineStage]
+# Every name that is read, but for the rules, which the invariant checker names. A stage has three numbers.
+NumberName = Literal[
+    CounterName,
+    DaemonGauge,
+    "read_count", "decode_count", "send_count", "client_wait_count", "idle_count", "queue_count",
+    "read_s", "decode_s", "send_s", "client_wait_s", "idle_s", "queue_s",
+    "read_longest_s", "decode_longest_s", "send_longest_s", "client_wait_longest_s", "idle_longest_s",
+    "queue_longest_s",
+]  # fmt: skip
+NumbersByGroup = Mapping[str, Mapping[str, float]]
 
 # The upper bounds, inclusive, of a histogram's buckets, for the time of one run of a stage; one more bucket has all
 # longer runs. Half decades tell a page cache from a disk and a disk from a network; finer ones would cost every scrape.
@@ -52,44 +86,48 @@ class ProcessStats:
     """One process's numbers: times of stages and counts of events, by (group, name)."""
 
     def __init__(self) -> None:
-        self._stages: defaultdict[tuple[str, str], StageTimes] = defaultdict(StageTimes)
-        self._histograms: defaultdict[tuple[str, str], StageHistogram] = defaultdict(StageHistogram)
-        self._counters: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._stages: defaultdict[tuple[str, StageName], StageTimes] = defaultdict(StageTimes)
+        self._histograms: defaultdict[tuple[str, StageName], StageHistogram] = defaultdict(StageHistogram)
+        self._counters: defaultdict[tuple[str, CounterName], float] = defaultdict(float)
 
-    def find_stage_times(self, group: str, stage: str) -> StageTimes:
+    def find_stage_times(self, group: str, stage: StageName) -> StageTimes:
         """Returns a stage, for callers that add runs so often that the look-up would cost time."""
         return self._stages[group, stage]
 
-    def add_stage_runs(self, group: str, stage: str, seconds: float, count: int = 1) -> None:
+    def add_stage_runs(self, group: str, stage: StageName, seconds: float, count: int = 1) -> None:
         """Adds `count` runs of a stage that took `seconds` together."""
         self._stages[group, stage].add_runs(seconds, count)
 
-    def stage_histogram(self, group: str, stage: str) -> StageHistogram:
+    def stage_histogram(self, group: str, stage: StageName) -> StageHistogram:
         """Returns a stage that also has a histogram of its runs."""
         return self._histograms[group, stage]
 
-    def histograms_by_group(self, stage: str) -> dict[str, StageHistogram]:
-        """Returns the histograms of all stages called `stage`, by group. They are live and go on counting."""
-        return {group: spread for (group, name), spread in self._histograms.items() if name == stage}
+    def copy_histogram(self, group: str, stage: StageName) -> StageHistogram:
+        """Returns a stage with its histogram as they are now; an empty one if it has not run."""
+        stored = self._histograms.get((group, stage))
+        return StageHistogram() if stored is None else replace(stored, bucket_counts=stored.bucket_counts.copy())
 
-    def add_count(self, group: str, name: str, more: float = 1) -> None:
+    def add_count(self, group: str, name: CounterName, more: float = 1) -> None:
         self._counters[group, name] += more
 
-    def set_gauge(self, group: str, name: str, value: float) -> None:
-        """Sets a number that goes up and down."""
-        self._counters[group, name] = value
+    def counter_value(self, group: str, name: CounterName) -> float:
+        """Returns the value of a counter, 0 if nothing was counted."""
+        return self._counters.get((group, name), 0)
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
         """Returns all numbers by group; a stage appears as NAME_count, NAME_s and NAME_longest_s, times in seconds."""
-        values: dict[str, dict[str, float]] = {}
-        for group, name, value in self._iterate_counters_and_times():
-            values.setdefault(group, {})[name] = value
-        return values
-
-    def _iterate_counters_and_times(self) -> Iterator[tuple[str, str, float]]:
-        for (group, name), stage in (*self._stages.items(), *self._histograms.items()):
-            yield group, f"{name}_count", stage.count
-            yield group, f"{name}_s", stage.total_s
-            yield group, f"{name}_longest_s", stage.longest_s
+        values: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for (group, stage), times in (*self._stages.items(), *self._histograms.items()):
+            values[group] |= {
+                f"{stage}_count": times.count,
+                f"{stage}_s": times.total_s,
+                f"{stage}_longest_s": times.longest_s,
+            }
         for (group, name), value in self._counters.items():
-            yield group, name, value
+            values[group][name] = value
+        return dict(values)
+
+
+def read_number(numbers: NumbersByGroup, group: str, name: NumberName) -> float:
+    """Returns one of the numbers of a daemon, 0 if it has none by that name."""
+    return numbers.get(group, {}).get(name, 0)

@@ -1,17 +1,101 @@
-"""Where an epoch's time went: how long a trainer waited, and for which stage. Pure."""
+"""Where time goes: how long trainers waited, and for which stage, in an epoch and now. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.limits import ALL_AT_WORK, LAY_READY, MAX_COUNT, MAX_REPORTED_S, READS, WAIT_NOTICED
 
+# --- The stage that limits trainers, in words: what the limit is, whether that is bad, and what helps.
+#
+# Terminal, dashboard, receipts and log take their sentences from here.
+
+# The limit of a trainer's epoch. `disk`: workers waited for reads. `decode`: all workers were busy. `transport`:
+# batches lay ready, or none of the others was the reason. `none`: the trainer itself.
+EpochBottleneck = Literal["disk", "decode", "transport", "none"]
+# The limit now, one of those of an epoch or these. `memory`: no slot was free for the next batch. `pending`: batches
+# are in production, and workers have reported none yet. `nobody`: no trainer requests batches.
+Bottleneck = Literal["disk", "decode", "memory", "transport", "none", "pending", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckAdvice:
+    """One limit: its `short` name for a column, the `limit` as a clause, what it means, and the remedy, if any.
+
+    `is_bad` is None where no verdict is possible yet.
+    """
+
+    short: str
+    limit: str
+    is_bad: bool | None
+    meaning: str
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The whole advice: `decoding is the limit: bad, trainers wait for it; more workers … would help`."""
+        return self.format_sentence()
+
+    def format_sentence(self, facts: str = "") -> str:
+        """Returns the sentence, with the `facts` of one epoch after the limit."""
+        measured = f" ({facts})" if facts else ""
+        judged = {True: "bad, ", False: "good, ", None: ""}[self.is_bad]
+        helps = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.limit}{measured}: {judged}{self.meaning}{helps}"
+
+
+BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
+    "disk": BottleneckAdvice(
+        "disk",
+        "disk is the limit",
+        is_bad=True,
+        meaning="trainers wait while workers read",
+        remedy="a faster disk, a `cache` or `streamd pack` would help",
+    ),
+    "decode": BottleneckAdvice(
+        "decode",
+        "decoding is the limit",
+        is_bad=True,
+        meaning="trainers wait while all workers decode",
+        remedy="more `workers` (up to the processor's cores) would help; where files are decoded again in each "
+        "epoch, so would `streamd pack --format npy` or a `cache` with room for them",
+    ),
+    "memory": BottleneckAdvice(
+        "memory",
+        "memory is the limit",
+        is_bad=True,
+        meaning="trainers wait while workers have no free slot",
+        remedy="more `memory` would help",
+    ),
+    "transport": BottleneckAdvice(
+        "transport",
+        "transport is the limit",
+        is_bad=True,
+        meaning="trainers wait though disk and workers could do more",
+        remedy="a larger `prefetch` or `batch_size` would help, unless the loop only drains, as `streamd probe` does",
+    ),
+    "none": BottleneckAdvice(
+        "trainer",
+        "the trainer is the limit",
+        is_bad=False,
+        meaning="data come faster than the trainer takes them",
+        remedy="only a faster model or device would save time",
+    ),
+    "pending": BottleneckAdvice(
+        "pending", "no limit is known yet", is_bad=None, meaning="workers have begun, but no batch is done yet"
+    ),
+    "nobody": BottleneckAdvice("nobody", "nothing is the limit", is_bad=False, meaning="no trainer asks for batches"),
+}
+
+
+# --- Where an epoch's time went.
+
+_STARVED: Final = 0.5  # of the time without a slot for the next batch: what trainers wait for is memory then
 _EXACT_BELOW_S: Final = 10  # shorter times show hundredths
 
 # Trainers report these to the daemon, which shows them: neither NaN nor infinity is a time.
@@ -183,6 +267,23 @@ def find_epoch_bottleneck(seconds: float, waited_s: float, supply: BatchSupply) 
     if supply.fraction_of_time_reading > READS:
         return "disk"
     return "decode" if supply.at_work >= ALL_AT_WORK else "transport"
+
+
+def find_bottleneck(asking: int, waiting: float, reading: float, decoding: float, slot_wait: float) -> Bottleneck:
+    """Returns the stage that limits trainers now.
+
+    `asking` trainers request batches, and `waiting` of them wait, on average. `reading`, `decoding` and `slot_wait` are
+    parts of time. The rule is that of an epoch's verdict; memory comes first, since without a slot workers are idle.
+    """
+    if not asking:
+        return "nobody"
+    waits = waiting / asking
+    if waits > WAIT_NOTICED and slot_wait > _STARVED:
+        return "memory"
+    if waits > WAIT_NOTICED and not reading + decoding:
+        return "pending"
+    supply = BatchSupply(awaited=1, reading_s=reading, working_s=decoding, at_work=min(1.0, reading + decoding))
+    return find_epoch_bottleneck(1.0, waits, supply)
 
 
 def _compute_part_of_sum(part: float, rest: float) -> float:

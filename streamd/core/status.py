@@ -1,14 +1,22 @@
-"""The status that a daemon reports to clients: plain values, and remedies where something could be better."""
+"""The status of a daemon: plain values, and remedies where something could be better. Pure.
+
+The daemon computes every figure here when somebody asks. `streamd status`, `streamd top`, the dashboard, the metrics
+and Python only read them. A new field goes to the end and has a default, so that clients and daemons of other releases
+understand each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
-from streamd.core.epoch_timing import EpochTiming
+import msgspec
+
+from streamd.core.epoch_timing import Bottleneck, EpochTiming
 from streamd.core.spec import ImageMode, PixelType, StreamSpec
 from streamd.core.text import format_count
+from streamd.limits import MAX_COUNT
 
 # The state of a session. `gathering`: it waits for other trainers (start={"together": K}). `waiting`: it waits for a
 # batch that is not ready yet. `reading`: it takes batches as fast as it can use them. `resting`: it has requested
@@ -30,8 +38,7 @@ WELL_SHARED: Final = 1.1  # decodes for each batch; with more of them, trainers 
 MANY_DEATHS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
+class SessionStatus(msgspec.Struct, frozen=True):
     """One trainer's subscription. It took `step` of the `steps` batches that `epoch` has for its rank.
 
     `held` batches are leased to it; `in_flight` batches were sent and are not yet taken. `own_step` of `own_steps` is
@@ -39,6 +46,11 @@ class SessionStatus:
     status's `window_s`; `age_s` is the time in seconds since it subscribed. `last_epoch` is the trainer's own report on
     where the time of its last epoch went. `name` is given by its program; sessions with the same `pid` are of one
     process.
+
+    `lag_steps` is how many of the stream's batches it has taken less than the furthest session of its stream, rank and
+    world. Sessions of a stream with the same `cohort` are close enough together to share each decode; cohorts are
+    numbered from 0. Both are None once it has finished. `left_s` is the time in seconds until the end of its epoch at
+    its present rate, None while it takes no batches.
     """
 
     session: int
@@ -61,10 +73,22 @@ class SessionStatus:
     own_step: int = 0
     own_steps: int = 0
     in_flight: int = 0
+    lag_steps: int | None = None
+    left_s: float | None = None
+    cohort: int | None = None
+
+    @property
+    def steps_taken(self) -> int:
+        """The number of the stream's batches that its trainer took since the beginning of epoch 0."""
+        return self.epoch * self.steps + self.step
+
+    @property
+    def steps_sent(self) -> int:
+        """The number of the stream's batches that were sent to it since the beginning of epoch 0."""
+        return self.steps_taken + self.in_flight
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStatus:
+class ImageStatus(msgspec.Struct, frozen=True):
     """One image of every sample of a stream; `shape` is that of its array in a batch, without the batch's rows."""
 
     name: str
@@ -73,8 +97,7 @@ class ImageStatus:
     dtype: PixelType
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
+class StreamStatus(msgspec.Struct, frozen=True):
     """One stream. Rates are over the status's `window_s`; `samples_per_s` is the rate at which trainers took samples.
 
     `decodes_per_batch` is how often each batch that trainers got was decoded: 1 if they share each decode. It is None
@@ -83,7 +106,7 @@ class StreamStatus:
     reason why no trainer gets a batch of it, if that is so. `failed` is the reason why its sessions were ended, if they
     were and no trainer has subscribed since. `shuffle_score` says how well batches mix the labels, from 0 to 1, the
     score of a full shuffle. It is None if the stored order is kept or there is nothing to mix. `poorly_mixed` is the
-    remedy for a low score. `images` are those of each sample.
+    remedy for a low score. `images` are those of each sample. `cohorts` counts the cohorts of its sessions.
     """
 
     name: str
@@ -104,6 +127,7 @@ class StreamStatus:
     failed: str | None = None
     decodes_unknown: str | None = None
     images: tuple[ImageStatus, ...] = ()
+    cohorts: int = 0
 
     @property
     def images_text(self) -> str:
@@ -126,8 +150,7 @@ def list_image_statuses(spec: StreamSpec) -> tuple[ImageStatus, ...]:
 NodeState = Literal["starting", "serving", "silent", "refused", "lost"]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(msgspec.Struct, frozen=True):
     """A node of the cluster that decodes for the daemon: its decode processes and their unfinished tasks.
 
     `samples_per_s` is the rate at which it delivered samples. `waits_for` says what it waits for, or why it is refused.
@@ -141,8 +164,7 @@ class NodeStatus:
     waits_for: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(msgspec.Struct, frozen=True):
     """The cluster at `address` that decodes for the daemon, and its nodes. `problem`: why it cannot be used now."""
 
     address: str
@@ -159,9 +181,21 @@ class ClusterStatus:
         """The decode processes of all nodes that decode now."""
         return sum(node.workers for node in self.serving_nodes)
 
+    @property
+    def troubles(self) -> list[str]:
+        """The problems of the cluster and of its nodes, and their remedies."""
+        troubles = []
+        if self.problem:
+            troubles.append(f"{self.problem}; trainers get batches again when the cluster is back")
+        elif not self.serving_nodes:
+            troubles.append(
+                f"no node of the cluster at {self.address} decodes, and trainers wait: start one, or see why below"
+            )
+        refused = (node for node in self.nodes if node.state == "refused")
+        return troubles + [f"node {node.name} may not decode: {node.waits_for}" for node in refused]
 
-@dataclass(frozen=True, slots=True)
-class DaemonStatus:
+
+class DaemonStatus(msgspec.Struct, frozen=True):
     """The whole daemon. Memory in bytes. All rates and fractions are over its last `window_s` seconds.
 
     `busy_fraction` of the workers' time went into reading and decoding, `reading_fraction` into waiting for reads,
@@ -170,7 +204,7 @@ class DaemonStatus:
     started, `deaths_lately` over the last half minute; each worker was replaced. `reload_failed`: the configuration is
     not served, or not all of it. `held_over_bytes` of the used bytes are in batches that trainers still hold of ended
     subscriptions. `cluster` decodes in place of this host's workers, if there is one; `workers` are then those of its
-    nodes.
+    nodes. `slots` is the number of slots for batches, and `bottleneck` the stage that limits trainers now.
     """
 
     version: str
@@ -194,14 +228,66 @@ class DaemonStatus:
     waiting_trainers: float = 0.0
     slot_wait_fraction: float = 0.0
     cluster: ClusterStatus | None = None
+    slots: int = 0
+    bottleneck: Bottleneck = "pending"
 
     @property
     def all_troubles(self) -> list[str]:
         """The problems and their remedies, a sentence each. With any of them, `streamd status` exits with status 1."""
-        return [
-            *(each for stream in self.streams for each in _find_stream_troubles(stream)),
-            *_find_daemon_troubles(self),
-        ]
+        troubles: list[str] = []
+        for stream in self.streams:
+            if stream.stopped:
+                troubles.append(f"stream {stream.name!r} is stopped: {stream.stopped}")
+            elif stream.failed:
+                troubles.append(
+                    f"stream {stream.name!r} has stopped its trainers: {stream.failed}; start them again once the "
+                    "error is fixed"
+                )
+            if stream.receipts_bad:
+                receipts = "1 receipt does" if stream.receipts_bad == 1 else f"{stream.receipts_bad:,} receipts do"
+                troubles.append(f"stream {stream.name!r}: {receipts} not add up; see the daemon's log")
+        if self.deaths_lately >= MANY_DEATHS:
+            troubles.append(
+                f"{format_count(self.deaths_lately, 'worker')} died within half a minute; the daemon's log says why: "
+                "look for worker.died"
+            )
+        if self.reload_failed:
+            troubles.append("the last reload failed, see the log; fix the configuration, then reload it again")
+        if self.draining:
+            troubles.append("the daemon is shutting down")
+        return troubles if self.cluster is None else troubles + self.cluster.troubles
+
+
+def compare_sessions(sessions: Sequence[SessionStatus]) -> tuple[SessionStatus, ...]:
+    """Returns the sessions, in their order, with the lag and the cohort of each that has not finished."""
+    parts: dict[tuple[str, int, int], list[SessionStatus]] = defaultdict(list)
+    for each in sessions:
+        if each.doing != "finished":
+            parts[each.stream, each.rank, each.world].append(each)
+    compared: dict[int, SessionStatus] = {}
+    cohorts: Counter[str] = Counter()
+    for part in parts.values():
+        most_taken = max(each.steps_taken for each in part)
+        part.sort(key=lambda each: each.steps_sent, reverse=True)
+        ahead = None
+        for each in part:
+            # Two neighbours that are further apart than the larger of their credits cannot share decodes.
+            if ahead is None or ahead.steps_sent - each.steps_sent > max(ahead.credit, each.credit):
+                cohorts[each.stream] += 1
+            # A session may begin in any epoch, and the number has to fit into 64 bits.
+            lag_steps = min(MAX_COUNT, most_taken - each.steps_taken)
+            compared[each.session] = msgspec.structs.replace(each, lag_steps=lag_steps, cohort=cohorts[each.stream] - 1)
+            ahead = each
+    return tuple(compared.get(each.session, each) for each in sessions)
+
+
+def count_new_bad_samples(before: DaemonStatus | None, now: DaemonStatus) -> dict[str, int]:
+    """Returns how many samples of each stream turned out bad since `before`, 0 if that is of another run."""
+    # A pid may be used again after a restart, but a daemon's uptime never falls.
+    is_same_run = before is not None and before.pid == now.pid and before.uptime_s <= now.uptime_s
+    earlier = {each.name: each.bad for each in before.streams} if before is not None and is_same_run else {}
+    # A reload may replace the stream by one with fewer bad samples.
+    return {each.name: max(0, each.bad - earlier.get(each.name, each.bad)) for each in now.streams}
 
 
 def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
@@ -228,40 +314,6 @@ def find_reached_epoch_and_step(session: SessionStatus) -> tuple[int, int]:
 def format_window(window_s: float) -> str:
     """Returns the window of a status's rates as text: `over the last 10 s`."""
     return f"over the last {max(1, round(window_s))} s"
-
-
-def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:
-    if stream.stopped:
-        yield f"stream {stream.name!r} is stopped: {stream.stopped}"
-    elif stream.failed:
-        yield (
-            f"stream {stream.name!r} has stopped its trainers: {stream.failed}; start them again once the error is "
-            "fixed"
-        )
-    if stream.receipts_bad:
-        receipts = "1 receipt does" if stream.receipts_bad == 1 else f"{stream.receipts_bad:,} receipts do"
-        yield f"stream {stream.name!r}: {receipts} not add up; see the daemon's log"
-
-
-def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
-    if daemon.deaths_lately >= MANY_DEATHS:
-        yield (
-            f"{format_count(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says why: "
-            "look for worker.died"
-        )
-    if daemon.reload_failed:
-        yield "the last reload failed, see the log; fix the configuration, then reload it again"
-    if daemon.draining:
-        yield "the daemon is shutting down"
-    if daemon.cluster is not None:
-        cluster = daemon.cluster
-        if cluster.problem:
-            yield f"{cluster.problem}; trainers get batches again when the cluster is back"
-        elif not cluster.serving_nodes:
-            yield f"no node of the cluster at {cluster.address} decodes, and trainers wait: start one, or see why below"
-        for node in cluster.nodes:
-            if node.state == "refused":
-                yield f"node {node.name} may not decode: {node.waits_for}"
 
 
 def suggest_remedy_for_apart_trainers(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:

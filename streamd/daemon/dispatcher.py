@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core import log
-from streamd.core.counters import ProcessStats as Numbers
+from streamd.core.counters import ProcessStats
 from streamd.core.leaky_bucket import LeakyBucket
 from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
@@ -99,7 +99,7 @@ class Dispatcher:
         engine: BatchEngine,
         slots: SlotStore,
         router: FrameSender,
-        stats: Numbers,
+        stats: ProcessStats,
         status_builder: StatusBuilder,
         spawn: SpawnTask,
         allowance: DescriptorAllowance,
@@ -162,7 +162,7 @@ class Dispatcher:
 
     def build_status(self) -> DaemonStatus:
         """Returns the status of the daemon as of now."""
-        return self._status_builder.build_status(self._scheduler, time.monotonic(), is_draining=self._is_draining)
+        return self._query_responder.build_status(is_draining=self._is_draining)
 
     def collect_stats_values(self) -> dict[str, dict[str, float]]:
         """Returns the counters and times that a client gets for `stats`, by group and name."""

@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.bad_samples import RowStatus
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
-from streamd.core.epoch_timing import EpochTiming
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, EpochBottleneck, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 from streamd.limits import MAX_OPEN_EPOCHS
 
@@ -105,23 +104,20 @@ class EpochTracker:
         is never counted.
         """
         at = self._epoch_by_session.get(session)
+        epoch = (key.stream, key.epoch)
+        account = self._open_epochs.get(epoch)
         if at is None or at[1] != key.epoch:
-            self._begin_epoch(session, rank, key, now_s)
-        account = self._open_epochs.get((key.stream, key.epoch))
+            self._epoch_by_session[session] = epoch
+            if account is None:
+                account = self._open_epochs[epoch] = _OpenEpoch(self._decodes_ahead.pop(epoch, _EpochDecodes()), now_s)
+            account.first_batches[session] = max(0, key.index - rank)
+            epochs = self._epochs_by_session.setdefault(session, deque())
+            epochs.append(epoch)
+            # A trainer that confirms no epoch would stay in all of them. One that does has batches of fewer epochs.
+            if len(epochs) > MAX_OPEN_EPOCHS:
+                self._leave_epoch(session, epochs.popleft())
         if is_first and account is not None:
             account.epoch_decodes.decodes += 1
-
-    def _begin_epoch(self, session: int, rank: int, key: BatchKey, now_s: float) -> None:
-        epoch = self._epoch_by_session[session] = (key.stream, key.epoch)
-        account = self._open_epochs.get(epoch)
-        if account is None:
-            account = self._open_epochs[epoch] = _OpenEpoch(self._decodes_ahead.pop(epoch, _EpochDecodes()), now_s)
-        account.first_batches[session] = max(0, key.index - rank)
-        epochs = self._epochs_by_session.setdefault(session, deque())
-        epochs.append(epoch)
-        # A trainer that confirms no epoch would stay in all of them. One that does has batches of fewer epochs.
-        if len(epochs) > MAX_OPEN_EPOCHS:
-            self._leave_epoch(session, epochs.popleft())
 
     def on_epoch_sent(self, session: int, spec: StreamSpec, cursor: Cursor) -> None:
         """Records that a session was sent the whole epoch at whose end `cursor` stands."""
@@ -142,9 +138,14 @@ class EpochTracker:
             return []
         del account.first_batches[session]
         self._epochs_by_session[session].remove(key)
-        account.confirmed_passes.append(
-            _add_trainer_timing(passed, timing, now_s - account.began_s, now_s - self._began_s[session])
-        )
+        seconds = now_s - account.began_s
+        if timing is not None:
+            # A trainer's own time that is longer than its session's age is replaced by that of the epoch so far.
+            if 0 < timing.seconds <= now_s - self._began_s[session]:
+                seconds = timing.seconds
+            waited = min(1.0, max(0.0, timing.waited_s / seconds)) if seconds else 0.0
+            passed = replace(passed, waited_fraction=waited, bottleneck=timing.verdict)
+        account.confirmed_passes.append(replace(passed, seconds=seconds))
         return self._close_epoch_if_left(key)
 
     def remove_session(self, session: int) -> list[EpochSummary]:
@@ -172,30 +173,20 @@ class EpochTracker:
         if self._open_epochs[epoch].first_batches:
             return []
         account = self._open_epochs.pop(epoch)
-        return [_summarize_epoch(epoch, account)] if account.confirmed_passes else []
-
-
-def _add_trainer_timing(passed: _EpochPass, timing: EpochTiming | None, span_s: float, age_s: float) -> _EpochPass:
-    """Adds a trainer's own timing. A time longer than its session's age is replaced by that of the epoch so far."""
-    if timing is None:
-        return replace(passed, seconds=span_s)
-    seconds = timing.seconds if 0 < timing.seconds <= age_s else span_s
-    waited_part = min(1.0, max(0.0, timing.waited_s / seconds)) if seconds else 0.0
-    return replace(passed, seconds=seconds, waited_fraction=waited_part, bottleneck=timing.verdict)
-
-
-def _summarize_epoch(epoch: StreamEpoch, account: _OpenEpoch) -> EpochSummary:
-    done, made = account.confirmed_passes, account.epoch_decodes
-    spec, seconds = done[-1].spec, max(each.seconds for each in done)
-    begin, end = min(each.first_batch for each in done), max(each.end_batch for each in done)
-    samples = max(0, min(end * spec.batch_size, spec.samples) - begin * spec.batch_size)
-    return EpochSummary(
-        *epoch,
-        trainers=len(done),
-        samples=samples,
-        seconds=seconds,
-        samples_per_s=samples / seconds if seconds else 0.0,
-        decodes_per_batch=made.decodes / max(1, end - begin),
-        bad=sum(made.bad_rows.values()),
-        verdict=max(done, key=lambda each: each.waited_fraction).bottleneck,
-    )
+        passes, decodes = account.confirmed_passes, account.epoch_decodes
+        if not passes:
+            return []
+        spec, seconds = passes[-1].spec, max(each.seconds for each in passes)
+        begin, end = min(each.first_batch for each in passes), max(each.end_batch for each in passes)
+        samples = max(0, min(end * spec.batch_size, spec.samples) - begin * spec.batch_size)
+        summary = EpochSummary(
+            *epoch,
+            trainers=len(passes),
+            samples=samples,
+            seconds=seconds,
+            samples_per_s=samples / seconds if seconds else 0.0,
+            decodes_per_batch=decodes.decodes / max(1, end - begin),
+            bad=sum(decodes.bad_rows.values()),
+            verdict=max(passes, key=lambda each: each.waited_fraction).bottleneck,
+        )
+        return [summary]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from streamd import __version__
 from streamd.core import log
-from streamd.core.counters import ProcessStats as Counters
-from streamd.core.epoch_timing import EpochTiming
+from streamd.core.counters import DaemonGauge, ProcessStats
+from streamd.core.epoch_timing import EpochTiming, find_bottleneck
 from streamd.core.status import (
     COUNTED_SPAN_S,
     RESTING_S,
@@ -26,6 +26,7 @@ from streamd.core.status import (
     SessionState,
     SessionStatus,
     StreamStatus,
+    compare_sessions,
     list_image_statuses,
     suggest_remedy_for_apart_trainers,
 )
@@ -105,6 +106,7 @@ def _find_first_cell(now_s: float, span_s: int) -> int:
 # --- Builds the daemon's status: which trainers read which streams, how fast, and whether they share each decode.
 
 _DEATHS_SPAN_S: Final = 30
+_ASKING: Final[frozenset[SessionState]] = frozenset({"waiting", "reading"})
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
 _NO_BATCHES_TEXT: Final = "no trainer has received a batch lately"
 _NO_MONITOR_TEXT: Final = (
@@ -149,6 +151,20 @@ class _SessionActivity:
 
 
 @dataclass(slots=True)
+class _StreamActivity:
+    """What was done for one stream since the daemon started or the stream was changed."""
+
+    decoded_batches: SlidingCount = field(default_factory=SlidingCount)
+    # Each batch is counted when it is first sent to any trainer. A batch that is decoded ahead and never sent does not
+    # count.
+    first_sent_batches: SlidingCount = field(default_factory=SlidingCount)
+    taken_samples: SlidingCount = field(default_factory=SlidingCount)  # also by ended sessions
+    was_read: bool = False  # by a trainer, for at least one epoch
+    failed: str | None = None  # why its sessions were ended, until a new one begins
+    paused: str | None = None  # why its trainers wait for its data
+
+
+@dataclass(slots=True)
 class StatusBuilder:
     """Counts events, and builds the status from the counts. Times are seconds of the monotonic clock."""
 
@@ -156,41 +172,28 @@ class StatusBuilder:
     workers: int
     memory_bytes: int
     endpoint: str
-    counters: Counters
+    counters: ProcessStats
     began_s: float
     epoch_tracker: EpochTracker = field(default_factory=EpochTracker)
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
     # Batches of ended sessions, for parts that no session reads now.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
-    _decoded_batches: dict[str, SlidingCount] = field(init=False)  # by stream
-    # By stream: batches, each counted when it is first sent to any trainer. A batch that is decoded ahead and never
-    # sent does not count.
-    _first_sent_batches: dict[str, SlidingCount] = field(init=False)
-    _taken_samples: dict[str, SlidingCount] = field(init=False)  # by stream, also of ended sessions
-    _streams_read_once: set[str] = field(default_factory=set)  # by a trainer, for at least one epoch
+    _activities: defaultdict[str, _StreamActivity] = field(default_factory=lambda: defaultdict(_StreamActivity))
     _busy_seconds: SlidingCount = field(default_factory=SlidingCount)
     _reading_seconds: SlidingCount = field(default_factory=SlidingCount)
     _waited_seconds: SlidingCount = field(default_factory=SlidingCount)  # of all trainers
     _slot_wait_seconds: SlidingCount = field(default_factory=SlidingCount)
     _slot_wait_total_s: float = 0.0
     _worker_deaths: SlidingCount = field(default_factory=lambda: SlidingCount(_DEATHS_SPAN_S))
-    # Why a stream's sessions were ended, until a new one begins.
-    _failed_streams: dict[str, str] = field(default_factory=dict)
-    _paused_streams: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
     _cluster: ClusterStatus | None = None
-
-    def __post_init__(self) -> None:
-        self._decoded_batches = {name: SlidingCount() for name in self.streams}
-        self._first_sent_batches = {name: SlidingCount() for name in self.streams}
-        self._taken_samples = {name: SlidingCount() for name in self.streams}
 
     # --- events
 
     def on_session_began(
         self, session: int, part: StreamPart, now_s: float, trainer: SubscribedTrainer = _UNKNOWN_TRAINER
     ) -> None:
-        self._failed_streams.pop(part[0], None)
+        self._activities[part[0]].failed = None
         self.epoch_tracker.on_session_began(session, now_s)
         batches = self._ended_batches.pop(part, None) or SlidingCount()
         self._sessions[session] = _SessionActivity(part, trainer, now_s, now_s, batches)
@@ -232,7 +235,7 @@ class StatusBuilder:
         self._mark_taken(seen, len(seen.untaken) - MAX_SLOTS, now_s)
         seen.last_active_s = now_s
         if first_sent:
-            self._first_sent_batches[seen.part[0]].add_amount(now_s, first_sent)
+            self._activities[seen.part[0]].first_sent_batches.add_amount(now_s, first_sent)
 
     def on_progress(self, session: int, taken: int, waited_s: float, now_s: float) -> None:
         """Counts the deliveries that a trainer has taken in all, and the seconds waited since its last report."""
@@ -246,7 +249,7 @@ class StatusBuilder:
         """Records that a trainer has finished an epoch, and so has taken all deliveries of it."""
         seen = self._sessions.get(session)
         if seen is not None:
-            self._streams_read_once.add(seen.part[0])
+            self._activities[seen.part[0]].was_read = True
             self._mark_taken(seen, sum(each <= epoch for each, _ in seen.untaken), now_s)
 
     def _mark_taken(self, seen: _SessionActivity, deliveries: int, now_s: float) -> None:
@@ -256,7 +259,7 @@ class StatusBuilder:
         seen.taken += deliveries
         seen.last_active_s = now_s
         seen.samples.add_amount(now_s, samples)
-        self._taken_samples[seen.part[0]].add_amount(now_s, samples)
+        self._activities[seen.part[0]].taken_samples.add_amount(now_s, samples)
         self.counters.add_count(f"stream.{seen.part[0]}", "taken_samples", samples)
 
     def on_slot_wait(self, total_s: float, now_s: float) -> None:
@@ -271,15 +274,11 @@ class StatusBuilder:
 
     def on_stream_changed(self, stream: str) -> None:
         """Resets the counts of a stream that was replaced, added or removed."""
-        self._failed_streams.pop(stream, None)
-        self._paused_streams.pop(stream, None)
+        self._activities[stream] = _StreamActivity()
         self._ended_batches = {part: batches for part, batches in self._ended_batches.items() if part[0] != stream}
-        for counts in (self._decoded_batches, self._first_sent_batches, self._taken_samples):
-            counts[stream] = SlidingCount()
-        self._streams_read_once.discard(stream)
 
     def on_batch_produced(self, job: BatchJob, now_s: float) -> None:
-        self._decoded_batches[job.key.stream].add_amount(now_s)
+        self._activities[job.key.stream].decoded_batches.add_amount(now_s)
         self._busy_seconds.add_amount(now_s, job.busy_s)
         self._reading_seconds.add_amount(now_s, job.waited_s)
         self.epoch_tracker.on_batch_produced(job.key, job.row_status)
@@ -290,19 +289,19 @@ class StatusBuilder:
 
     def on_stream_failed(self, stream: str, reason: str) -> None:
         """Records why a stream's sessions were ended."""
-        self._failed_streams[stream] = reason
+        self._activities[stream].failed = reason
 
     def on_stream_paused(self, stream: str, why: str) -> None:
         """Records why the trainers of a stream wait for its data."""
-        self._paused_streams[stream] = why
+        self._activities[stream].paused = why
 
     def is_stream_paused(self, stream: str) -> bool:
         """Whether the trainers of a stream wait for its data."""
-        return stream in self._paused_streams
+        return self._activities[stream].paused is not None
 
     def on_stream_resumed(self, stream: str) -> None:
         """Records that the data of a stream are there again."""
-        self._paused_streams.pop(stream, None)
+        self._activities[stream].paused = None
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved."""
@@ -310,75 +309,86 @@ class StatusBuilder:
 
     # --- status
 
-    def build_status(self, scheduler: Scheduler, now_s: float, *, is_draining: bool) -> DaemonStatus:
-        """Returns the status of the daemon as of now."""
+    def build_status(self, scheduler: Scheduler, now_s: float, *, slots: int, is_draining: bool) -> DaemonStatus:
+        """Returns the status of the daemon as of now; `slots` is the number of its slots."""
         self.on_slot_wait(scheduler.slot_wait_s, now_s)
-        sessions = [session for session in scheduler.sessions if session.id in self._sessions]
+        known = [session for session in scheduler.sessions if session.id in self._sessions]
         window_s = compute_window(now_s, self.began_s)
-        statuses = tuple(self._build_session_status(session, now_s, window_s) for session in sessions)
+        sessions = compare_sessions([self._build_session_status(session, now_s, window_s) for session in known])
         busy, reading = (
             min(1.0, count.compute_total(now_s) / window_s / self.workers)
             for count in (self._busy_seconds, self._reading_seconds)
         )
-        return DaemonStatus(
-            __version__,
-            os.getpid(),
-            self.endpoint,
-            now_s - self.began_s,
-            self.workers,
-            busy,
-            self.memory_bytes,
-            scheduler.used_bytes,
-            is_draining,
-            tuple(self._build_stream_status(stream, sessions, now_s, window_s) for stream in self.streams.values()),
-            statuses,
-            int(self.counters.values_by_group().get("engine", {}).get("worker_deaths", 0)),
-            round(self._worker_deaths.compute_total(now_s)),
-            self._reload_failed,
-            sum(each.held_bytes for each in scheduler.ended_sessions.values()),
-            window_s,
-            reading,
-            max(0.0, busy - reading),
-            self._compute_waiting_trainers(statuses, now_s, window_s),
-            min(1.0, self._slot_wait_seconds.compute_total(now_s) / window_s),
-            self._cluster,
-        )
-
-    def _compute_waiting_trainers(self, sessions: Sequence[SessionStatus], now_s: float, window_s: float) -> float:
-        """Returns how many trainers waited, on average."""
+        decoding = max(0.0, busy - reading)
+        slot_wait = min(1.0, self._slot_wait_seconds.compute_total(now_s) / window_s)
         # A trainer reports its wait only after the batch has come. So while no trainer gets any batch, the trainers
         # that are seen waiting are counted instead.
         if any(each.samples_per_s for each in sessions):
-            return min(self._waited_seconds.compute_total(now_s) / window_s, float(len(sessions)))
-        return float(sum(each.doing == "waiting" for each in sessions))
+            waiting = min(self._waited_seconds.compute_total(now_s) / window_s, float(len(sessions)))
+        else:
+            waiting = float(sum(each.doing == "waiting" for each in sessions))
+        asking = sum(each.doing in _ASKING for each in sessions)
+        return DaemonStatus(
+            version=__version__,
+            pid=os.getpid(),
+            endpoint=self.endpoint,
+            uptime_s=now_s - self.began_s,
+            workers=self.workers,
+            busy_fraction=busy,
+            memory_bytes=self.memory_bytes,
+            memory_used_bytes=scheduler.used_bytes,
+            draining=is_draining,
+            streams=tuple(
+                self._build_stream_status(stream, known, sessions, now_s, window_s) for stream in self.streams.values()
+            ),
+            sessions=sessions,
+            worker_deaths=int(self.counters.counter_value("engine", "worker_deaths")),
+            deaths_lately=round(self._worker_deaths.compute_total(now_s)),
+            reload_failed=self._reload_failed,
+            held_over_bytes=sum(each.held_bytes for each in scheduler.ended_sessions.values()),
+            window_s=window_s,
+            reading_fraction=reading,
+            decoding_fraction=decoding,
+            waiting_trainers=waiting,
+            slot_wait_fraction=slot_wait,
+            cluster=self._cluster,
+            slots=slots,
+            bottleneck=find_bottleneck(asking, waiting, reading, decoding, slot_wait),
+        )
 
     def _build_stream_status(
-        self, stream: ServedStream, sessions: Iterable[ScheduledSession], now_s: float, window_s: float
+        self,
+        stream: ServedStream,
+        scheduled: Iterable[ScheduledSession],
+        sessions: Iterable[SessionStatus],
+        now_s: float,
+        window_s: float,
     ) -> StreamStatus:
-        spec = stream.spec
-        readers = [session for session in sessions if session.shape.name == spec.name]
-        counters = self.counters.values_by_group().get(f"stream.{spec.name}", {})
+        spec, group = stream.spec, f"stream.{stream.spec.name}"
+        readers = [session for session in scheduled if session.shape.name == spec.name]
+        cohorts = {each.cohort for each in sessions if each.stream == spec.name and each.cohort is not None}
         decodes = self.compute_decodes_per_batch(spec.name, now_s)
-        is_read = spec.name in self._streams_read_once
+        seen = self._activities[spec.name]
         return StreamStatus(
-            spec.name,
-            spec.samples,
-            spec.batch_size,
-            spec.batches,
-            len(readers),
-            self._decoded_batches[spec.name].compute_total(now_s) / window_s,
-            self._taken_samples[spec.name].compute_total(now_s) / window_s,
-            decodes if is_read else None,
-            len(stream.quarantine.reasons),
-            int(counters.get("receipts_ok", 0)),
-            int(counters.get("receipts_bad", 0)),
-            suggest_remedy_for_apart_trainers(decodes, are_apart=_are_trainers_too_far_apart(readers)),
-            stream.explain_too_many_bad_samples() or self._paused_streams.get(spec.name),
-            stream.shuffle_score,
-            stream.mixing_advice,
-            self._failed_streams.get(spec.name),
-            None if is_read and decodes is not None else _NO_BATCHES_TEXT if is_read else _NO_EPOCH_TEXT,
-            list_image_statuses(spec),
+            name=spec.name,
+            samples=spec.samples,
+            batch_size=spec.batch_size,
+            batches=spec.batches,
+            sessions=len(readers),
+            decoded_per_s=seen.decoded_batches.compute_total(now_s) / window_s,
+            samples_per_s=seen.taken_samples.compute_total(now_s) / window_s,
+            decodes_per_batch=decodes if seen.was_read else None,
+            bad=len(stream.quarantine.reasons),
+            receipts_ok=int(self.counters.counter_value(group, "receipts_ok")),
+            receipts_bad=int(self.counters.counter_value(group, "receipts_bad")),
+            remedy=suggest_remedy_for_apart_trainers(decodes, are_apart=_are_trainers_too_far_apart(readers)),
+            stopped=stream.explain_too_many_bad_samples() or seen.paused,
+            shuffle_score=stream.shuffle_score,
+            poorly_mixed=stream.mixing_advice,
+            failed=seen.failed,
+            decodes_unknown=(_NO_EPOCH_TEXT if not seen.was_read else _NO_BATCHES_TEXT if decodes is None else None),
+            images=list_image_statuses(spec),
+            cohorts=len(cohorts),
         )
 
     def compute_decodes_per_batch(self, stream: str, now_s: float) -> float | None:
@@ -395,7 +405,7 @@ class StatusBuilder:
             if seen.part[0] == stream:
                 needed[seen.part] = max(needed.get(seen.part, 0.0), seen.batches.compute_total(now_s))
         batches = sum(needed.values())
-        return self._first_sent_batches[stream].compute_total(now_s) / batches if batches else None
+        return self._activities[stream].first_sent_batches.compute_total(now_s) / batches if batches else None
 
     def _build_session_status(self, session: ScheduledSession, now_s: float, window_s: float) -> SessionStatus:
         seen, walk = self._sessions[session.id], session.rank_steps
@@ -405,27 +415,43 @@ class StatusBuilder:
         stream = self.streams.get(session.shape.name)
         rows = stream.spec.batch_size if stream is not None else 1
         own_size, own_steps = seen.trainer.batch_size or rows, seen.trainer.steps or steps
+        quiet_s, age_s = now_s - seen.last_active_s, now_s - seen.began_s
+        doing: SessionState
+        if session.finished and not in_flight:
+            doing = "finished"
+        elif session.gathering_count:
+            doing = "gathering"
+        elif session.sendable_count > 0:
+            doing = "waiting"
+        else:
+            doing = "resting" if quiet_s >= RESTING_S else "reading"
+        samples = seen.samples.compute_total(now_s)
+        left_s = None
+        if doing != "finished" and samples > 0:
+            # The rate is over the whole window, but a session younger than that took its samples in a shorter time.
+            left_s = (steps - step) * rows * min(window_s, max(1.0, age_s)) / samples
         return SessionStatus(
-            session.id,
-            session.shape.name,
-            walk.rank,
-            walk.world,
-            epoch,
-            walk.epochs,
-            step,
-            steps,
-            session.credit,
-            len(session.leases),
-            _compute_session_state(session, now_s - seen.last_active_s, in_flight),
-            seen.samples.compute_total(now_s) / window_s,
-            now_s - seen.began_s,
-            seen.last_epoch,
-            seen.trainer.name,
-            seen.trainer.pid,
-            own_size,
-            count_own_steps(step, steps, rows, own_size, own_steps),
-            own_steps,
-            in_flight,
+            session=session.id,
+            stream=session.shape.name,
+            rank=walk.rank,
+            world=walk.world,
+            epoch=epoch,
+            epochs=walk.epochs,
+            step=step,
+            steps=steps,
+            credit=session.credit,
+            held=len(session.leases),
+            doing=doing,
+            samples_per_s=samples / window_s,
+            age_s=age_s,
+            last_epoch=seen.last_epoch,
+            name=seen.trainer.name,
+            pid=seen.trainer.pid,
+            batch_size=own_size,
+            own_step=count_own_steps(step, steps, rows, own_size, own_steps),
+            own_steps=own_steps,
+            in_flight=in_flight,
+            left_s=left_s,
         )
 
 
@@ -442,16 +468,6 @@ def _are_trainers_too_far_apart(readers: Iterable[ScheduledSession]) -> bool:
     return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
 
 
-def _compute_session_state(session: ScheduledSession, quiet_s: float, in_flight: int) -> SessionState:
-    if session.finished and not in_flight:
-        return "finished"
-    if session.gathering_count:
-        return "gathering"
-    if session.sendable_count > 0:
-        return "waiting"
-    return "resting" if quiet_s >= RESTING_S else "reading"
-
-
 @dataclass(frozen=True, slots=True)
 class QueryResponder:
     """Answers queries. `streams` are those served now: a reload changes the mapping. `monitor` is None without one."""
@@ -459,7 +475,7 @@ class QueryResponder:
     streams: Mapping[str, ServedStream]
     scheduler: Scheduler
     slots: SlotStore
-    counters: Counters
+    counters: ProcessStats
     status_builder: StatusBuilder
     monitor: MonitorAt | None = None
 
@@ -471,38 +487,41 @@ class QueryResponder:
             case AskStats():
                 return Stats(self.collect_stats_values(session_count))
             case AskStatus():
-                return StatusNow(
-                    self.status_builder.build_status(self.scheduler, time.monotonic(), is_draining=is_draining)
-                )
+                return StatusNow(self.build_status(is_draining=is_draining))
             case AskMonitor():
                 return self.monitor or Refused("usage", _NO_MONITOR_TEXT)
-            case AskNames():
-                return self._answer_file_names(question)
+            case AskNames(name, sample_ids):
+                stream = self.streams.get(name)
+                if stream is None:
+                    return build_unknown_stream_refusal(name, self.streams)
+                if len(sample_ids) > MAX_NAMES:
+                    text = f"{len(sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
+                    return Refused("usage", text)
+                last = stream.spec.samples - 1
+                strange = next((each for each in sample_ids if not 0 <= each <= last), None)
+                if strange is not None:
+                    return Refused("usage", f"stream {name!r} has sample ids 0 to {last}, not {strange}")
+                return Names(tuple(map(stream.format_file_name, sample_ids)))
 
-    def _answer_file_names(self, question: AskNames) -> Names | Refused:
-        stream = self.streams.get(question.stream)
-        if stream is None:
-            return build_unknown_stream_refusal(question.stream, self.streams)
-        if len(question.sample_ids) > MAX_NAMES:
-            return Refused(
-                "usage", f"{len(question.sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
-            )
-        last = stream.spec.samples - 1
-        strange = next((each for each in question.sample_ids if not 0 <= each <= last), None)
-        if strange is not None:
-            return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {last}, not {strange}")
-        return Names(tuple(map(stream.format_file_name, question.sample_ids)))
+    def build_status(self, *, is_draining: bool) -> DaemonStatus:
+        """Returns the status of the daemon as of now."""
+        return self.status_builder.build_status(
+            self.scheduler, time.monotonic(), slots=len(self.slots), is_draining=is_draining
+        )
 
     def collect_stats_values(self, session_count: int) -> dict[str, dict[str, float]]:
         """Returns all counters and the present gauges, by group and name."""
-        self.counters.set_gauge("daemon", "sessions", session_count)
-        self.counters.set_gauge("daemon", "memory_used_bytes", self.scheduler.used_bytes)
-        self.counters.set_gauge("daemon", "slots", len(self.slots))
-        self.counters.set_gauge("daemon", "producing", self.scheduler.producing_count)
-        self.counters.set_gauge("daemon", "slot_wait_s", self.scheduler.slot_wait_s)
-        for rule, checks in self.scheduler.checks_by_rule.items():
-            self.counters.set_gauge("rules", rule, checks)
-        return self.counters.values_by_group()
+        gauges: dict[DaemonGauge, float] = {
+            "sessions": session_count,
+            "memory_used_bytes": self.scheduler.used_bytes,
+            "slots": len(self.slots),
+            "producing": self.scheduler.producing_count,
+            "slot_wait_s": self.scheduler.slot_wait_s,
+        }
+        numbers = self.counters.values_by_group()
+        numbers["daemon"] = dict(gauges.items())
+        numbers["rules"] = dict(self.scheduler.checks_by_rule.items())
+        return numbers
 
 
 def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -335,7 +335,7 @@ def limit_answer(key: ClientKey, message: DaemonMessage) -> DaemonMessage:
         case StatusNow(status):
             shown = tuple(each for each in status.streams if key.may_read(each.name))
             sessions = tuple(each for each in status.sessions if key.may_read(each.stream))
-            return StatusNow(replace(status, streams=shown, sessions=sessions))
+            return StatusNow(msgspec.structs.replace(status, streams=shown, sessions=sessions))
         case _:
             return message
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from queue import Queue
 from threading import Thread
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import expect
 from support.chromium import Go
 from support.daemon_process import LIMIT_S

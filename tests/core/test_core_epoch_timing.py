@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, EpochBottleneck
 from streamd.core.epoch_timing import (
+    BOTTLENECK_ADVICE,
     BatchEffort,
     BatchSupply,
+    Bottleneck,
+    EpochBottleneck,
     EpochClock,
     EpochTiming,
     SupplyCounter,
+    find_bottleneck,
     find_epoch_bottleneck,
     format_timing_lines,
 )
@@ -118,3 +121,21 @@ def test_the_supply_counter_starts_at_zero_in_each_epoch() -> None:
     assert supplying.take_and_reset_supply() == BatchSupply(6, 2, 4.0, 2.0, 0.75)
     supplying.add_batches(1, [])
     assert supplying.take_and_reset_supply() == BatchSupply(1, 0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("asking", "waiting", "reading", "decoding", "slot_wait", "limit"),
+    [
+        (0, 0.0, 0.5, 0.5, 1.0, "nobody"),
+        (2, 0.1, 0.1, 0.9, 1.0, "none"),
+        (2, 0.2, 0.1, 0.9, 0.6, "memory"),
+        (2, 0.2, 0.1, 0.9, 0.4, "decode"),
+        (2, 0.2, 0.6, 0.5, 0.0, "disk"),
+        (2, 0.2, 0.1, 0.2, 0.0, "transport"),
+        (2, 1.0, 0.0, 0.0, 0.0, "pending"),
+    ],
+)
+def test_the_limit_now_follows_from_where_time_goes(
+    asking: int, waiting: float, reading: float, decoding: float, slot_wait: float, limit: Bottleneck
+) -> None:
+    assert find_bottleneck(asking, waiting, reading, decoding, slot_wait) == limit

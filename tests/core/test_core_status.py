@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from streamd.core.status import (
     MANY_DEATHS,
     DaemonStatus,
+    SessionState,
     SessionStatus,
     StreamStatus,
+    compare_sessions,
+    count_new_bad_samples,
     format_window,
     sort_sessions,
     suggest_remedy_for_apart_trainers,
 )
+from streamd.limits import MAX_COUNT
 
 STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
 DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
@@ -93,3 +97,81 @@ def test_sessions_of_one_process_are_listed_together() -> None:
 @pytest.mark.parametrize(("window_s", "words"), [(9.5, "10 s"), (9.99, "10 s"), (1.0, "1 s")])
 def test_the_window_is_named_in_whole_seconds(window_s: float, words: str) -> None:
     assert format_window(window_s) == f"over the last {words}"
+
+
+# --- bad samples since an earlier status
+
+
+def test_new_bad_samples_since_an_earlier_status_are_counted_and_never_negative() -> None:
+    before = replace(DAEMON, streams=(replace(STREAM, bad=3),))
+    for bad, new in ((5, 2), (0, 0)):
+        now = replace(DAEMON, uptime_s=3.0, streams=(replace(STREAM, bad=bad),))
+        assert count_new_bad_samples(before, now) == {"train": new}
+
+
+@pytest.mark.parametrize("before", [None, replace(DAEMON, pid=8), replace(DAEMON, uptime_s=101.0)])
+def test_no_bad_sample_is_new_without_an_earlier_status_of_the_same_run(before: DaemonStatus | None) -> None:
+    assert count_new_bad_samples(before, replace(DAEMON, streams=(replace(STREAM, bad=9),))) == {"train": 0}
+
+
+# --- who is in step with whom
+
+STEPS: Final = 62
+
+
+def at(
+    session: int,
+    epoch: int,
+    step: int,
+    *,
+    rank: int = 0,
+    stream: str = "train",
+    doing: SessionState = "reading",
+    in_flight: int = 0,
+    steps: int = STEPS,
+) -> SessionStatus:
+    return SessionStatus(
+        session, stream, rank, 2, epoch, None, step, steps, 4, 0, doing, 80.0, 60.0, in_flight=in_flight
+    )
+
+
+def cohorts_of(*sessions: SessionStatus) -> list[int | None]:
+    return [each.cohort for each in compare_sessions(sessions)]
+
+
+def lags_of(*sessions: SessionStatus) -> list[int | None]:
+    return [each.lag_steps for each in compare_sessions(sessions)]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "cohorts"),
+    [
+        pytest.param([at(1, 0, 0), at(2, 0, 4), at(3, 0, 8)], [0, 0, 0], id="within each other's credit"),
+        pytest.param([at(1, 0, 0), at(2, 0, 5), at(3, 0, 8)], [1, 0, 0], id="beyond each other's credit"),
+        pytest.param([at(1, 0, STEPS - 2), at(2, 1, 1)], [0, 0], id="across the end of an epoch"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, rank=1)], [0, 1], id="two ranks"),
+        pytest.param([at(1, 0, 0), at(2, 0, 0, stream="other")], [0, 0], id="two streams"),
+    ],
+)
+def test_a_cohort_is_the_sessions_within_each_others_credit(sessions: list[SessionStatus], cohorts: list[int]) -> None:
+    assert cohorts_of(*sessions) == cohorts
+
+
+def test_batches_in_flight_count_for_cohorts_and_not_for_the_lag() -> None:
+    near, far = at(1, 0, 0, in_flight=4), at(2, 0, 8)
+    assert cohorts_of(at(1, 0, 0), far) == [1, 0]
+    assert cohorts_of(near, far) == [0, 0]
+    assert lags_of(near, far) == [8, 0]
+
+
+def test_a_finished_session_has_no_cohort_and_no_lag() -> None:
+    sessions = (at(1, 0, 0), at(2, 3, 0, doing="finished"))
+    assert (cohorts_of(*sessions), lags_of(*sessions)) == ([0, None], [0, None])
+
+
+def test_a_lag_of_very_many_epochs_still_fits_into_64_bits() -> None:
+    assert lags_of(at(1, 0, 0, steps=1 << 31), at(2, 1 << 40, 0, steps=1 << 31)) == [MAX_COUNT, 0]
+
+
+def test_the_lag_is_behind_the_furthest_of_the_same_rank() -> None:
+    assert lags_of(at(1, 0, 10), at(2, 1, 0), at(3, 0, 7, rank=1)) == [STEPS - 10, 0, 0]

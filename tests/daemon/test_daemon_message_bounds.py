@@ -12,7 +12,7 @@ from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, OrderFacts, Segment
-from streamd.daemon.monitor.live_feed import LiveFeed
+from streamd.daemon.monitor.http_server import LiveFeed
 from streamd.daemon.monitor.metrics import MetricsExposition
 from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream

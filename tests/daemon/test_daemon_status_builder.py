@@ -77,7 +77,7 @@ class StatusRig:
         return self.status(now_s).streams[0].decodes_per_batch
 
     def status(self, now_s: float = 1.0, *, is_draining: bool = False) -> DaemonStatus:
-        return self.builder.build_status(self.scheduler, now_s, is_draining=is_draining)
+        return self.builder.build_status(self.scheduler, now_s, slots=3, is_draining=is_draining)
 
     def session(self, number: int, now_s: float) -> SessionStatus:
         return next(session for session in self.status(now_s).sessions if session.session == number)
@@ -270,6 +270,53 @@ def test_an_epoch_timing_belongs_to_its_session_and_is_ignored_after_its_end(rig
 def test_workers_are_busy_as_long_as_they_read_and_decode(rig: StatusRig) -> None:
     rig.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
     assert rig.status(100.999).busy_fraction == pytest.approx(0.5, 0.01)
+
+
+def take(rig: StatusRig, number: int, batches: int, now_s: float) -> None:
+    """Has a session lease batches, and take them all."""
+    session = next(each for each in rig.scheduler.sessions if each.id == number)
+    for slot in range(batches):
+        session.lease_next_batch(slot)
+    rig.send(number, batches, now_s)
+    rig.builder.on_progress(number, batches, 0.0, now_s)
+
+
+def test_a_trainer_shows_its_lag_its_cohort_and_the_time_left_at_its_rate(rig: StatusRig) -> None:
+    rig.subscribe(1, grant=4)
+    rig.subscribe(2, grant=4)
+    take(rig, 1, 4, 99.5)
+    take(rig, 2, 1, 99.5)
+    status = rig.status(100.0)
+    first, second = status.sessions
+    assert (first.lag_steps, second.lag_steps) == (0, 3)
+    assert (first.cohort, second.cohort, status.streams[0].cohorts) == (0, 0, 1)
+    assert first.left_s == pytest.approx((10 - 4) * 8 / first.samples_per_s)
+
+
+def test_the_rate_of_a_trainer_younger_than_the_window_covers_its_age(rig: StatusRig) -> None:
+    rig.subscribe(1, 98.0, grant=4)
+    take(rig, 1, 4, 99.5)
+    assert rig.session(1, 100.0).left_s == pytest.approx((10 - 4) * 8 / (4 * 8 / 2.0))
+
+
+def test_an_idle_or_finished_trainer_has_no_time_left(rig: StatusRig) -> None:
+    rig.subscribe(1, grant=4)
+    assert rig.session(1, 1.0).left_s is None
+    take(rig, 1, 4, 99.5)
+    rig.scheduler.sessions[0].finished = True
+    told = rig.session(1, 100.0)
+    assert (told.doing, told.left_s, told.lag_steps, told.cohort) == ("finished", None, None, None)
+
+
+def test_the_bottleneck_is_that_of_the_status_window(rig: StatusRig) -> None:
+    assert rig.status(1.0).bottleneck == "nobody"
+    rig.subscribe(1, grant=4)
+    assert rig.status(1.0).bottleneck == "pending"
+    take(rig, 1, 4, 99.5)
+    rig.decode(10, 99.5, busy_s=2.0)
+    rig.builder.on_progress(1, 4, 8.0, 99.5)
+    told = rig.status(100.0)
+    assert (told.bottleneck, told.slots) == ("decode", 3)
 
 
 def test_receipts_and_bad_samples_are_counted(rig: StatusRig) -> None:

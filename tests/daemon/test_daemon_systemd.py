@@ -10,10 +10,10 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.forked_child import in_a_forked_child
 
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus

@@ -39,11 +39,11 @@ from operations_table import PAGE, ROOT, places, prose, with_parts
 from streamd import limits
 from streamd.cli import main as streamd
 from streamd.core import status
-from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
-from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.daemon.monitor.metrics import MetricsExposition
+from streamd.daemon.monitor.snapshot import FAULT_KINDS
 from streamd.ipc.messages import Refusal
 
 TEXT: Final = PAGE.read_text(encoding="utf-8")
@@ -85,13 +85,12 @@ def test_the_metrics_are_those_of_a_scrape() -> None:
 
 
 def test_every_trouble_is_there() -> None:
-    tree = ast.parse(inspect.getsource(status))
     found = [
         node
-        for function in tree.body
-        if isinstance(function, ast.FunctionDef) and function.name in {"_find_stream_troubles", "_find_daemon_troubles"}
+        for function in ast.walk(ast.parse(inspect.getsource(status)))
+        if isinstance(function, ast.FunctionDef) and function.name == "all_troubles"
         for node in ast.walk(function)
-        if isinstance(node, ast.Yield)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "troubles.append"
     ]
     assert len(list(troubles())) == len(found)
 

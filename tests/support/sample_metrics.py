@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from streamd.core.counters import BUCKET_BOUNDS_S
+from streamd.core.counters import NumbersByGroup, StageHistogram
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
-from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
+from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus, compare_sessions
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram, ValuesByGroup
+from streamd.daemon.monitor.metrics import METRICS
+from streamd.daemon.monitor.snapshot import MonitorSnapshot
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.slots import SlotStore
 
@@ -22,18 +24,19 @@ SESSION = SessionStatus(
     7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING, own_step=40, own_steps=62
 )
 STATUS = DaemonStatus("1.2", 4321, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(STREAM,))
-NOTHING = TimeHistogram([0] * (len(BUCKET_BOUNDS_S) + 1), 0.0)
+NOTHING = StageHistogram()
 
 
 def figures(
     *sessions: SessionStatus,
     streams: Iterable[StreamStatus] = (STREAM,),
-    numbers: ValuesByGroup | None = None,
+    numbers: NumbersByGroup | None = None,
     draining: bool = False,
 ) -> MonitorSnapshot:
     """A snapshot of a daemon that serves `train`, without bad samples and reads."""
-    status = replace(STATUS, streams=tuple(streams), sessions=sessions, draining=draining)
-    none: Mapping[str, TimeHistogram] = {each.name: NOTHING for each in status.streams}
+    compared = compare_sessions(sessions)
+    status = replace(STATUS, streams=tuple(streams), sessions=compared, draining=draining)
+    none: Mapping[str, StageHistogram] = {each.name: NOTHING for each in status.streams}
     return MonitorSnapshot(status, numbers or {}, {each.name: {} for each in status.streams}, none, none)
 
 
@@ -49,8 +52,13 @@ class Books:
     def build_status(self) -> DaemonStatus:
         return self.told
 
-    def collect_stats_values(self) -> ValuesByGroup:
+    def collect_stats_values(self) -> NumbersByGroup:
         return self.counted
+
+
+def metrics(at: MonitorSnapshot) -> dict[str, float]:
+    """Every line of the daemon's metrics, see `values`."""
+    return values(family for each in METRICS if (family := each.build_family(at)) is not None)
 
 
 def values(families: Iterable[Metric]) -> dict[str, float]:

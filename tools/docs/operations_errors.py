@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final, get_args
 
+from msgspec.structs import replace
 from operations_table import code, table
 
 from streamd import errors
-from streamd.core.bottleneck import EpochBottleneck
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
-from streamd.daemon.monitor.bad_samples import FAULT_KINDS
+from streamd.daemon.monitor.snapshot import FAULT_KINDS
 from streamd.errors import StreamdError
 from streamd.ipc.messages import Refusal
 

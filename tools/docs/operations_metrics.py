@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from ruamel.yaml import YAML
 
 from streamd.core.status import DaemonStatus
-from streamd.daemon.monitor.metrics import build_daemon_metrics, build_stream_metrics, build_trainer_metrics
+from streamd.daemon.monitor.metrics import METRICS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
 ALERTS: Final = ROOT / "monitoring" / "alerts.yml"
@@ -127,12 +127,9 @@ def told() -> Iterator[Told]:
     """All metrics of /metrics, in their order."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    for family in (
-        *build_daemon_metrics(NOBODY),
-        *build_stream_metrics(NOBODY),
-        *build_trainer_metrics(NOBODY),
-        *registry.collect(),
-    ):
+    for family in (*(each.build_family(NOBODY) for each in METRICS), *registry.collect()):
+        if family is None:  # of nodes, where no cluster decodes
+            continue
         yield Told(_name(family), family.type, _labels(family), family.documentation)
 
 

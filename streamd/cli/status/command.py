@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -17,13 +18,15 @@ from streamd.cli.terminal.options import (
     JsonOption,
     use_curve_keys,
 )
+from streamd.errors import ConnectError
 from streamd.ipc.endpoint import find_socket
 from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from streamd.core.activity import DaemonActivity, UnreachableDaemon
+    from streamd.cli.status.table import TopFrame
+    from streamd.core.status import DaemonStatus
 
 _MIN_INTERVAL_S: Final = 0.1  # between two frames: figures over less time are noise
 
@@ -104,37 +107,52 @@ def top(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
-    from streamd.core.activity import StatusSnapshot, watch_activity  # noqa: PLC0415 - as above
+    from streamd.config.units import parse_seconds  # noqa: PLC0415 - as above
 
-    seconds = _parse_interval(every)
+    try:
+        seconds = parse_seconds(every)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if seconds < _MIN_INTERVAL_S:
+        raise typer.BadParameter(
+            f"found {every}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
+        )
     console = Console(highlight=False)
     use_curve_keys(curve_secret, curve_server)
     with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
-        seen = watch_activity(
-            lambda: StatusSnapshot(client.status(), client.stats()), create_interval_waiter(seconds), time.monotonic
-        )
+        seen = watch_status(client.status, create_interval_waiter(seconds), time.monotonic)
         if sys.stdout.isatty():
             show_live_frames(seen, console)
         else:
             print_one_frame(seen, console)
 
 
-def _parse_interval(text: str) -> float:
-    """Parses `--every` into seconds. Raises typer.BadParameter."""
-    from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
+def watch_status(
+    fetch_status: Callable[[], DaemonStatus], wait: Callable[[], None], clock: Callable[[], float]
+) -> Iterator[TopFrame]:
+    """Yields the daemon's status without end; `wait` returns when the next is due, `clock` returns seconds.
 
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if seconds < _MIN_INTERVAL_S:
-        raise typer.BadParameter(
-            f"found {text}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
-        )
-    return seconds
+    Raises ConnectError if no daemon answers at first. While one that answered before does not, it yields its last
+    status, and for how long it has been away.
+    """
+    from streamd.cli.status.table import TopFrame  # noqa: PLC0415 - only when it is needed, not for --help
+    from streamd.core.status import count_new_bad_samples  # noqa: PLC0415 - as above
+
+    before, status = None, fetch_status()
+    while True:
+        frame, seen_s = TopFrame(status, count_new_bad_samples(before, status)), clock()
+        yield frame
+        before = status
+        while True:
+            wait()
+            try:
+                status = fetch_status()
+                break
+            except ConnectError:
+                yield replace(frame, away_s=clock() - seen_s)
 
 
-def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+def show_live_frames(frames: Iterator[TopFrame], console: Console) -> None:
     """Draws each frame over the one before, until Ctrl-C, which is the normal end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
@@ -142,18 +160,18 @@ def show_live_frames(activities: Iterator[DaemonActivity | UnreachableDaemon], c
 
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            for each in activities:
+            for each in frames:
                 live.update(crop_to_window(build_top_frame(each), console), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+def print_one_frame(frames: Iterator[TopFrame], console: Console) -> None:
     """Prints the first frame, whose figures already cover the last seconds."""
     from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
 
     console.width = max(WIDTH_CHARS, console.width)
-    console.print(build_top_frame(next(activities)))
+    console.print(build_top_frame(next(frames)))
 
 
 def create_interval_waiter(

@@ -5,7 +5,8 @@ Also the frames of `streamd top`, which show the same as it changes. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -15,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
-from streamd.core.activity import DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,
@@ -48,17 +48,47 @@ _NODE_COLOURS: Final[dict[NodeState, str]] = {
 
 def build_status_table(status: DaemonStatus) -> RenderableType:
     """Builds the whole output: troubles and the daemon first, advice last."""
+    streams = build_plain_table(
+        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
+        ">decodes\na batch", ">\nbad", "\nreceipts",
+    )  # fmt: skip
+    for stream in status.streams:
+        # A name is wrapped in a Text, since rich reads a plain string as markup.
+        streams.add_row(
+            Text(stream.name),
+            f"{stream.samples:,}",
+            f"{stream.batches:,}",
+            str(stream.sessions),
+            format_rate(stream.decoded_per_s),
+            format_rate(stream.samples_per_s),
+            format_decodes_per_batch(stream.decodes_per_batch),
+            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
+            format_receipts(stream),
+        )
+    trainers = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
+    for each, is_first in mark_first_of_process(status.sessions):
+        # Sessions of one process share its heading, so only the first of them shows it.
+        epoch, _ = find_reached_epoch_and_step(each)
+        trainers.add_row(
+            format_process(each) if is_first else "",
+            format_subscription(each),
+            str(epoch),
+            build_step_cell(each),
+            format_rate(each.samples_per_s),
+            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
+            f"{each.held}/{each.credit}",
+        )
     parts: list[RenderableType] = [
         *format_trouble_lines(status),
         *format_daemon_summary(status),
         Text(),
-        _build_streams_table(status.streams),
+        streams,
         *_format_stream_images(status.streams),
         Text(),
     ]
     if status.cluster is not None:
         parts += [build_nodes_table(status.cluster), Text()]
-    parts.append(_build_trainers_table(status.sessions) if status.sessions else Text("no trainers", style="dim"))
+    parts.append(trainers if status.sessions else Text("no trainers", style="dim"))
     for remarks in (list(_format_timings(status.sessions)), list(_format_advice(status))):
         parts += [Text(), *remarks] if remarks else []
     return Group(*parts)
@@ -96,26 +126,6 @@ def build_plain_table(*headings: str) -> Table:
         is_number = name != heading
         table.add_column(
             name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", vertical="top"
-        )
-    return table
-
-
-def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
-    table = build_plain_table(
-        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
-        ">decodes\na batch", ">\nbad", "\nreceipts",
-    )  # fmt: skip
-    for stream in streams:
-        table.add_row(
-            Text(stream.name),
-            f"{stream.samples:,}",
-            f"{stream.batches:,}",
-            str(stream.sessions),
-            format_rate(stream.decoded_per_s),
-            format_rate(stream.samples_per_s),
-            format_decodes_per_batch(stream.decodes_per_batch),
-            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
-            format_receipts(stream),
         )
     return table
 
@@ -160,22 +170,6 @@ def format_receipts(stream: StreamStatus) -> Text:
     return text
 
 
-def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
-    for each, is_first in mark_first_of_process(sessions):
-        epoch, _ = find_reached_epoch_and_step(each)
-        table.add_row(
-            format_process(each) if is_first else "",
-            format_subscription(each),
-            str(epoch),
-            build_step_cell(each),
-            format_rate(each.samples_per_s),
-            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
-            f"{each.held}/{each.credit}",
-        )
-    return table
-
-
 def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[SessionStatus, bool]]:
     """Yields the sessions in the order of the table, and whether each is the first of its process."""
     before: tuple[int, int] | None = None
@@ -209,15 +203,9 @@ def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
     for each in sort_sessions(sessions):
         if each.last_epoch is not None:
             colour = "yellow" if BOTTLENECK_ADVICE[each.last_epoch.verdict].is_bad else ""
-            whose = f"{_format_whose(each)}: "
-            yield Text.assemble((whose, colour), each.last_epoch.summary_text)
-
-
-def _format_whose(session: SessionStatus) -> str:
-    """Formats a session for use within a sentence."""
-    rank = f", rank {session.rank} of {session.world}" if session.world > 1 else ""
-    named = f"{escape_unprintable(session.name)}, " if session.name else ""
-    return f"{named}{session.stream}{rank}"
+            rank = f", rank {each.rank} of {each.world}" if each.world > 1 else ""
+            named = f"{escape_unprintable(each.name)}, " if each.name else ""
+            yield Text.assemble((f"{named}{each.stream}{rank}: ", colour), each.last_epoch.summary_text)
 
 
 def _format_advice(status: DaemonStatus) -> Iterator[Text]:
@@ -262,24 +250,47 @@ _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
 }
 
 
-def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class TopFrame:
+    """One frame: the status, and how many samples of each stream turned out bad since the frame before.
+
+    `away_s` is the time in seconds for which the daemon has not answered; None if it does.
+    """
+
+    status: DaemonStatus
+    new_bad: Mapping[str, int]
+    away_s: float | None = None
+
+
+def build_top_frame(frame: TopFrame) -> RenderableType:
     """Builds one frame; for a daemon that is away the last one, with a line about its absence."""
+    status = frame.status
     parts: list[RenderableType]
-    if isinstance(activity, UnreachableDaemon):
-        absence = f"away for {format_time_span(activity.seconds)}: no answer; the last known state is shown"
-        now, parts = activity.last, [Text(absence, style="bold red")]
+    if frame.away_s is None:
+        parts = [*format_trouble_lines(status)]
     else:
-        now, parts = activity, [*format_trouble_lines(activity.status)]
-    parts += [
-        *format_daemon_summary(now.status),
-        Text(),
-        *_build_data_path_diagram(now),
-        Text(),
-        _build_stream_paces_table(now.streams),
-        *_format_stream_images(each.status for each in now.streams),
-        Text(),
-    ]
-    parts.append(_build_trainer_paces_table(now.trainers) if now.trainers else Text("no trainers", style="dim"))
+        absence = f"away for {format_time_span(frame.away_s)}: no answer; the last known state is shown"
+        parts = [Text(absence, style="bold red")]
+    parts += [*format_daemon_summary(status), Text(), *_build_data_path_diagram(status), Text()]
+    streams = build_plain_table(
+        "\nstream", ">decoded\nbatch/s", ">taken\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
+        "\nreceipts",
+    )  # fmt: skip
+    for each in status.streams:
+        new_bad, score = frame.new_bad.get(each.name, 0), each.shuffle_score
+        streams.add_row(
+            Text(each.name, style="bold red" if each.stopped or each.failed else ""),
+            format_rate(each.decoded_per_s),
+            format_rate(each.samples_per_s),
+            format_decodes_per_batch(each.decodes_per_batch),
+            Text(f"{each.bad:,}{f' +{new_bad:,}' if new_bad else ''}", style="yellow" if each.bad else ""),
+            Text("-", style="dim")
+            if score is None
+            else Text(f"{score:.2f}", style="yellow" if score < POORLY_MIXED else "green"),
+            format_receipts(each),
+        )
+    parts += [streams, *_format_stream_images(status.streams), Text()]
+    parts.append(_build_live_trainers_table(status) if status.sessions else Text("no trainers", style="dim"))
     return Group(*parts)
 
 
@@ -298,102 +309,60 @@ def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
 # --- the data path
 
 
-def _build_data_path_diagram(now: DaemonActivity) -> Iterator[RenderableType]:
+def _build_data_path_diagram(status: DaemonStatus) -> Iterator[RenderableType]:
     """Yields a diagram of the data path, with its bottleneck marked, and a sentence of advice."""
-    advice, waits_at = BOTTLENECK_ADVICE[now.flow.bottleneck], _BOTTLENECK_POSITIONS.get(now.flow.bottleneck)
-    way = Table.grid(padding=(0, 1), pad_edge=False)
-    cells = _build_stage_cells(now, now.flow)
-    for number, rows in enumerate(zip(*cells, strict=True)):
-        way.add_row(*(Text(each, style=_choose_style(number, at, waits_at)) for at, each in enumerate(rows)))
-    yield way
-    yield Text(advice.sentence, style="dim" if waits_at is None else "yellow" if advice.is_bad else "green")
-
-
-def _choose_style(row: int, at: int, waits_at: int | None) -> str:
-    if row:
-        return ""
-    if at != waits_at:
-        return "bold"
-    return "bold reverse green" if at == _TRAINERS_POSITION else "bold reverse yellow"
-
-
-def _build_stage_cells(now: DaemonActivity, flow: DataFlow) -> list[tuple[str, str, str]]:
-    """Returns the name and figures of each stage, with arrows between them."""
-    status, arrow = now.status, ("──▶", "", "")
-    taken = sum(each.samples_per_s for each in status.streams)
-    return [
-        (" read ", f"{flow.reading:.0%}", "of the workers"),
+    advice, marked = BOTTLENECK_ADVICE[status.bottleneck], _BOTTLENECK_POSITIONS.get(status.bottleneck)
+    arrow, taken = ("──▶", "", ""), sum(each.samples_per_s for each in status.streams)
+    # Each cell has the name of a stage and two lines of figures; arrows lead from one stage to the next.
+    cells = [
+        (" read ", f"{status.reading_fraction:.0%}", "of the workers"),
         arrow,
-        (" decode ", f"{flow.decoding:.0%}", "of the workers"),
+        (" decode ", f"{status.decoding_fraction:.0%}", "of the workers"),
         arrow,
-        (" slots ", format_count(flow.slots, "slot"), format_bytes(status.memory_used_bytes)),
+        (" slots ", format_count(status.slots, "slot"), format_bytes(status.memory_used_bytes)),
         arrow,
-        (" trainers ", f"{format_rate(taken)} samples/s", f"{flow.waiting:.1f} of {len(status.sessions)} wait"),
+        (
+            " trainers ",
+            f"{format_rate(taken)} samples/s",
+            f"{status.waiting_trainers:.1f} of {len(status.sessions)} wait",
+        ),
     ]
+    styles = ["bold"] * len(cells)
+    if marked is not None:
+        styles[marked] = "bold reverse green" if marked == _TRAINERS_POSITION else "bold reverse yellow"
+    names, *figures = zip(*cells, strict=True)
+    diagram = Table.grid(padding=(0, 1), pad_edge=False)
+    diagram.add_row(*map(Text, names, styles))
+    for row in figures:
+        diagram.add_row(*map(Text, row))
+    yield diagram
+    yield Text(advice.sentence, style="dim" if marked is None else "yellow" if advice.is_bad else "green")
 
 
-# --- streams and trainers
+# --- trainers
 
 
-def _build_stream_paces_table(streams: tuple[StreamPace, ...]) -> Table:
-    table = build_plain_table(
-        "\nstream", ">decoded\nbatch/s", ">taken\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
-        "\nreceipts",
-    )  # fmt: skip
-    for each in streams:
-        table.add_row(
-            Text(each.status.name, style="bold red" if each.status.stopped or each.status.failed else ""),
-            format_rate(each.status.decoded_per_s),
-            format_rate(each.status.samples_per_s),
-            format_decodes_per_batch(each.status.decodes_per_batch),
-            _format_bad_samples(each),
-            _format_shuffle_score(each.status.shuffle_score),
-            format_receipts(each.status),
-        )
-    return table
-
-
-def _format_bad_samples(stream: StreamPace) -> Text:
-    more = f" +{stream.new_bad:,}" if stream.new_bad else ""
-    return Text(f"{stream.status.bad:,}{more}", style="yellow" if stream.status.bad else "")
-
-
-def _format_shuffle_score(score: float | None) -> Text:
-    if score is None:
-        return Text("-", style="dim")
-    return Text(f"{score:.2f}", style="yellow" if score < POORLY_MIXED else "green")
-
-
-def _build_trainer_paces_table(trainers: tuple[TrainerPace, ...]) -> Table:
+def _build_live_trainers_table(status: DaemonStatus) -> Table:
     table = build_plain_table(
         "\ntrainer", "\nstream", ">\nepoch", ">\nstep", ">\nleft", ">\nsamples/s", ">\nlag", ">\nheld",
         "doing,\nlast limit",
     )  # fmt: skip
-    paces = {each.status.session: each for each in trainers}
-    for status, is_first in mark_first_of_process(each.status for each in trainers):
-        table.add_row(*_build_trainer_row(paces[status.session], is_first=is_first))
+    for each, is_first in mark_first_of_process(status.sessions):
+        epoch, _ = find_reached_epoch_and_step(each)
+        limit = BOTTLENECK_ADVICE[each.last_epoch.verdict] if each.last_epoch else None
+        table.add_row(
+            format_process(each) if is_first else "",
+            format_subscription(each),
+            f"{epoch}",
+            build_step_cell(each),
+            "-" if each.left_s is None else format_time_span(each.left_s, units=1),
+            format_rate(each.samples_per_s),
+            "-" if each.lag_steps is None else f"{each.lag_steps:,}",
+            f"{each.held}/{each.credit}",
+            Text.assemble(
+                (_STATE_VERBS[each.doing], STATE_COLOURS[each.doing]),
+                "\n",
+                ("-", "dim") if limit is None else (limit.short, "yellow" if limit.is_bad else "green"),
+            ),
+        )
     return table
-
-
-def _build_trainer_row(trainer: TrainerPace, *, is_first: bool) -> tuple[RenderableType, ...]:
-    status = trainer.status
-    epoch, _ = find_reached_epoch_and_step(status)
-    doing = Text(_STATE_VERBS[status.doing], style=STATE_COLOURS[status.doing])
-    return (
-        format_process(status) if is_first else "",
-        format_subscription(status),
-        f"{epoch}",
-        build_step_cell(status),
-        "-" if trainer.left_s is None else format_time_span(trainer.left_s, units=1),
-        format_rate(status.samples_per_s),
-        "-" if trainer.lag is None else f"{trainer.lag:,}",
-        f"{status.held}/{status.credit}",
-        doing.append("\n").append(_format_epoch_limit(status.last_epoch.verdict if status.last_epoch else None)),
-    )
-
-
-def _format_epoch_limit(limit: EpochBottleneck | None) -> Text:
-    if limit is None:
-        return Text("-", style="dim")
-    advice = BOTTLENECK_ADVICE[limit]
-    return Text(advice.short, style="yellow" if advice.is_bad else "green")

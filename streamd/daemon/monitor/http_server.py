@@ -3,37 +3,202 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hmac
 import ipaddress
 import logging
 import os
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats
-from streamd.core.text import format_count
-from streamd.daemon.monitor.bad_samples import build_bad_sample_page
-from streamd.daemon.monitor.http_access import (
-    STARTING_TEXT,
-    build_http_response,
-    build_text_response,
-    is_authorized,
-    is_own_host_header,
+from streamd.core.status import (
+    DaemonStatus,
 )
-from streamd.daemon.monitor.live_feed import LiveFeed
+from streamd.core.text import format_count
 from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache
-from streamd.daemon.monitor.snapshot import MonitoredDaemon, SnapshotBuilder
+from streamd.daemon.monitor.snapshot import (
+    MonitoredDaemon,
+    MonitorSnapshot,
+    SnapshotBuilder,
+    build_bad_sample_page,
+    build_dashboard_view,
+)
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
+
+# --- Access control and response headers.
+#
+# Samples need a token, which the users of this host get from `streamd status --url`.
+#
+# The Host header guards against DNS rebinding: a page of another site may point its own name at this daemon, and have
+# a browser send requests here. Such a request carries that site's name in its Host header. An IP address cannot be
+# another site's name.
+#
+# Responses are never cached, and browsers must not guess their types.
+
+_BEARER_PREFIX: Final = "Bearer "
+JSON_TYPE: Final = "application/json"
+STARTING_TEXT: Final = (
+    "the samples are being listed, or the workers are starting"  # what a daemon does before it serves
+)
+
+
+def is_authorized(authorization: str | None, token: str) -> bool:
+    """Whether an Authorization header carries the token. The time of the comparison reveals nothing about the token."""
+    if authorization is None or not authorization.startswith(_BEARER_PREFIX):
+        return False
+    return hmac.compare_digest(authorization.removeprefix(_BEARER_PREFIX).encode(errors="replace"), token.encode())
+
+
+def is_own_host_header(host: str | None, names: Collection[str]) -> bool:
+    """Whether a Host header is an IP address, `localhost`, one of our `names`, or None.
+
+    None is accepted, since every browser sends the header. Ports do not matter: the request may come by a tunnel.
+    """
+    if host is None:
+        return True
+    name, colon, port = host.rpartition(":")
+    if not colon or (port and not (port.isascii() and port.isdecimal())):
+        name = host
+    name = name.lower().removesuffix(".")
+    if name in {"localhost", *(each.lower() for each in names)}:
+        return True
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def build_text_response(status: int, text: str, **headers: str) -> web.Response:
+    """Builds a response of one line of plain text."""
+    return build_http_response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
+
+
+def build_http_response(status: int, body: bytes = b"", content_type: str = JSON_TYPE, **headers: str) -> web.Response:
+    """Builds a response with `body` of type `content_type` and the headers of every response."""
+    return web.Response(status=status, body=body, headers={**build_response_headers(content_type), **headers})
+
+
+def build_response_headers(content_type: str) -> dict[str, str]:
+    """Returns the headers of every response."""
+    return {
+        "Content-Type": content_type,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Server": "streamd",
+    }
+
+
+# --- Events for open dashboards, one a second.
+
+_EVENT_INTERVAL_S: Final = 1.0
+_MIN_SNAPSHOT_INTERVAL_S: Final = 0.5  # pages that are due within this time receive the same event
+_MAX_SNAPSHOT_AGE_S: Final = 5.0  # changes since an older snapshot say little about now
+_REDACTED_TEXT: Final = "see `streamd status`, or this page with its token"
+
+
+class _EncodedEvents(NamedTuple):
+    """One event in two versions: with the reasons that may name files, and without them for requests without token."""
+
+    full: bytes
+    redacted: bytes
+
+
+class LiveFeed:
+    """Sends events to open pages. Takes one snapshot for all of them, and none while no page is open."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._daemon: MonitoredDaemon | None = None
+        self._snapshot_builder: SnapshotBuilder | None = None
+        self._host = socket.gethostname()
+        self._last_status: DaemonStatus | None = None
+        self._last_status_s = -_MAX_SNAPSHOT_AGE_S
+        self._events = _EncodedEvents(b"", b"")
+        self._closing = asyncio.Event()
+
+    def set_monitored_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
+        """Reports on this daemon from now on."""
+        self._daemon, self._snapshot_builder = daemon, snapshot_builder
+
+    def close(self) -> None:
+        """Ends all event streams."""
+        self._closing.set()
+
+    async def stream_events(self, request: web.Request) -> web.StreamResponse:
+        """Streams server-sent events, one a second, until the page is closed or the daemon ends.
+
+        Events may name files only for a request with the token.
+        """
+        whole = is_authorized(request.headers.get("Authorization"), self._token)
+        response = web.StreamResponse(
+            headers={**build_response_headers("text/event-stream"), "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(request)
+        try:
+            while not self._closing.is_set():
+                await response.write(self.encode_current_event(is_full=whole))
+                # Waits for the end instead of sleeping, so that an open page does not delay it.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_EVENT_INTERVAL_S):
+                        await self._closing.wait()
+        except ConnectionResetError:
+            pass  # the page was closed
+        return response
+
+    def encode_current_event(self, *, is_full: bool) -> bytes:
+        """Returns the event of now, in full or without the reasons that may name files."""
+        if self._daemon is None or self._snapshot_builder is None:
+            return _encode_event({"starting": STARTING_TEXT})
+        now_s = time.monotonic()
+        if now_s >= self._last_status_s + _MIN_SNAPSHOT_INTERVAL_S:
+            self._events = self._encode_snapshot(self._daemon.streams, self._snapshot_builder.take_snapshot(), now_s)
+        return self._events.full if is_full else self._events.redacted
+
+    def _encode_snapshot(
+        self, streams: Mapping[str, ServedStream], snapshot: MonitorSnapshot, now_s: float
+    ) -> _EncodedEvents:
+        # All pages share one previous status: how many pages are open changes no count.
+        before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
+        status = self._last_status = snapshot.status
+        self._last_status_s = now_s
+        whole = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+        # Nearly always there is nothing to redact, and one encoding serves both kinds of requests.
+        if not any(each.stopped or each.failed for each in status.streams):
+            return _EncodedEvents(whole, whole)
+        # The reasons why streams are stopped or failed name files.
+        redacted = tuple(
+            msgspec.structs.replace(
+                each, stopped=each.stopped and _REDACTED_TEXT, failed=each.failed and _REDACTED_TEXT
+            )
+            for each in status.streams
+        )
+        discreet = msgspec.structs.replace(snapshot, status=msgspec.structs.replace(status, streams=redacted))
+        return _EncodedEvents(whole, _encode_event(build_dashboard_view(before, discreet, streams, self._host)))
+
+
+def _encode_event(value: object) -> bytes:
+    """Encodes a server-sent event. A line break would end it, and encoded JSON has none."""
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+# --- The dashboard's page, and the server.
 
 _CONTENT_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _CONTENT_SECURITY_POLICY: Final = (
@@ -285,10 +450,26 @@ class Monitor:
         return build_text_response(200, "ok")
 
     async def _answer_readiness(self, request: web.Request) -> web.Response:
+        """Answers why a new trainer would not be served, or that it would.
+
+        Other troubles refuse no trainer: a stream that ended its trainers tries again with the next one, a daemon whose
+        reload failed serves what it served before, and workers that die are replaced.
+        """
         del request
-        objections, troubles = _assess_readiness(self._daemon)
+        if self._daemon is None:
+            return build_text_response(503, _STARTING_LINE)
+        status = self._daemon.build_status()
+        objections = ["draining: the daemon is shutting down"] if status.draining else []
+        # Reasons may name files, and anyone who can reach the port may ask, so only streamd status shows them.
+        objections += [
+            f"stream {each.name!r} is stopped: {_SEE_STATUS_TEXT}" for each in status.streams if each.stopped
+        ]
+        count = len(status.sessions)
+        if count >= MAX_SESSIONS:
+            objections.append(f"full: {format_count(count, 'trainer')} are connected, which is the limit")
         if objections:
             return build_text_response(503, "\n".join(objections))
+        troubles = len(status.all_troubles)
         return build_text_response(
             200, f"ready, with {format_count(troubles, 'trouble')}: {_SEE_STATUS_TEXT}" if troubles else "ready"
         )
@@ -301,23 +482,6 @@ def _close_oldest_connections(server: web.Server) -> None:
     """
     for oldest in server.connections[: 1 - MAX_MONITOR_CONNECTIONS]:
         oldest.force_close()
-
-
-def _assess_readiness(daemon: MonitoredDaemon | None) -> tuple[list[str], int]:
-    """Returns why a new trainer would not be served, empty if it would, and the number of other troubles.
-
-    Other troubles refuse no trainer: a stream that ended its trainers tries again with the next one, a daemon whose
-    reload failed serves what it served before, and workers that die are replaced. Reasons may name files, and anyone
-    who can reach the port may send this request, so only streamd status shows them.
-    """
-    if daemon is None:
-        return [_STARTING_LINE], 0
-    status = daemon.build_status()
-    objections = ["draining: the daemon is shutting down"] if status.draining else []
-    objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS_TEXT}" for each in status.streams if each.stopped]
-    if len(status.sessions) >= MAX_SESSIONS:
-        objections.append(f"full: {format_count(len(status.sessions), 'trainer')} are connected, which is the limit")
-    return objections, len(status.all_troubles)
 
 
 def _handle_loop_error(

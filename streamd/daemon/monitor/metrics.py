@@ -1,8 +1,10 @@
-"""Builds Prometheus metrics of streams, trainers and the daemon, and writes them as text.
+"""The metrics: a table over the daemon's figures at one moment, which the Prometheus client library writes as text.
 
 A metric has a name, a help text that explains it, and values by label; without a value there is no line. Streams are
 labelled by their name in the configuration, trainers by the number of their session: nothing that a client sends
 becomes a label. The registry is our own, so that metrics of other libraries in this process are not exposed.
+
+A new metric is a row of METRICS. What it shows is computed elsewhere: in the status, or where it is counted.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from typing import Final, TypeVar, get_args
+from itertools import accumulate
+from typing import Final, Literal, get_args
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,373 +26,369 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from streamd.core.activity import compute_steps_behind_leader, count_cohorts_by_stream
-from streamd.core.bottleneck import EpochBottleneck
-from streamd.core.counters import BUCKET_BOUNDS_S
-from streamd.core.status import ClusterStatus, NodeStatus, SessionState, SessionStatus, StreamStatus
-from streamd.daemon.monitor.bad_samples import FAULT_KINDS
-from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
+from streamd.core.counters import BUCKET_BOUNDS_S, NumberName, StageHistogram, read_number
+from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.status import NodeStatus, SessionState, SessionStatus, StreamStatus
+from streamd.daemon.monitor.snapshot import FAULT_KINDS, MonitorSnapshot
 
-MetricRows = Iterable[tuple[Sequence[str], float | None]]
-ValueFamily = TypeVar("ValueFamily", GaugeMetricFamily, CounterMetricFamily)
-BuildMetric = Callable[[str, str, Sequence[str], MetricRows], Metric]
+# `gauge`: goes up and down. `counter`: only grows while the daemon runs; `_total` is appended to its name. `histogram`:
+# of times in seconds. `info`: facts in labels, to be joined with other metrics; `_info` is appended to its name.
+MetricKind = Literal["gauge", "counter", "histogram", "info"]
+MetricRows = Iterable[tuple[Sequence[str], float | StageHistogram | None]]  # values of labels, and what they have
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
-_STREAM_LABELS: Final = ["stream"]
-_TRAINER_LABELS: Final = ["stream", "trainer"]
-_LINES_PER_TURN: Final = 100
-_NAME_SUFFIXES: Final = {"counter": "_total", "info": "_info"}  # part of the name in HELP and TYPE lines, too
+_LINES_PER_TURN: Final = 50  # about half a millisecond
 
 
-def build_gauge_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
-    """Builds a gauge, whose value goes up and down; rows whose value is None are left out."""
-    return _add_metric_rows(GaugeMetricFamily(f"streamd_{name}", text, labels=labels), rows)
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """A row of the table. `read` returns the values by labels; a value of None is left out.
+
+    Where `read` returns None, the daemon does not have what the metric is about, and there is no metric.
+    """
+
+    kind: MetricKind
+    name: str
+    labels: Sequence[str]
+    read: Callable[[MonitorSnapshot], MetricRows | None]
+    text: str
+
+    def build_family(self, snapshot: MonitorSnapshot) -> Metric | None:
+        """Returns the metric with its values; None if there is no such metric."""
+        rows, name = self.read(snapshot), f"streamd_{self.name}"
+        if rows is None:
+            return None
+        shown = [(labels, value) for labels, value in rows if value is not None]
+        if self.kind == "histogram":
+            histogram = HistogramMetricFamily(name, self.text, labels=self.labels)
+            for labels, times in shown:
+                assert isinstance(times, StageHistogram)  # noqa: S101 - as the row says
+                counts = map(float, accumulate(times.bucket_counts))
+                histogram.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), times.total_s)
+            return histogram
+        if self.kind == "info":
+            info = InfoMetricFamily(name, self.text, labels=self.labels)
+            for labels, _ in shown:
+                info.add_metric(labels, {})
+            return info
+        family = (GaugeMetricFamily if self.kind == "gauge" else CounterMetricFamily)(
+            name, self.text, labels=self.labels
+        )
+        for labels, value in shown:
+            assert not isinstance(value, StageHistogram)  # noqa: S101 - as the row says
+            family.add_metric(labels, value)
+        return family
 
 
-def build_counter_metric(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
-    """Builds a counter, which only grows while the daemon runs; `_total` is appended to the name."""
-    return _add_metric_rows(CounterMetricFamily(f"streamd_{name}", text, labels=labels), rows)
+# --- what a row reads
 
 
-def build_histogram_metric(
-    name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], TimeHistogram]]
-) -> HistogramMetricFamily:
-    """Builds a histogram of times in seconds."""
-    family = HistogramMetricFamily(f"streamd_{name}", text, labels=labels)
-    for values, each in rows:
-        buckets = [
-            (bound, float(count)) for bound, count in zip(_BUCKET_BOUNDS, accumulate(each.bucket_counts), strict=True)
-        ]
-        family.add_metric(values, buckets, each.total_s)
-    return family
+def _of_daemon(kind: MetricKind, name: str, read: Callable[[MonitorSnapshot], float], text: str) -> MetricSpec:
+    return MetricSpec(kind, name, (), lambda at: [((), read(at))], text)
 
 
-def build_info_metric(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
-    """Builds facts without a number, to be joined with other metrics; `_info` is appended to the name."""
-    family = InfoMetricFamily(f"streamd_{name}", text, labels=labels)
-    for values in rows:
-        family.add_metric(values, {})
-    return family
+def _of_streams(kind: MetricKind, name: str, read: Callable[[StreamStatus], float | None], text: str) -> MetricSpec:
+    return MetricSpec(
+        kind, name, ("stream",), lambda at: [((each.name,), read(each)) for each in at.status.streams], text
+    )
 
 
-def _add_metric_rows(family: ValueFamily, rows: MetricRows) -> ValueFamily:
-    for values, value in rows:
-        if value is not None:
-            family.add_metric(values, value)
-    return family
+def _of_trainers(name: str, read: Callable[[SessionStatus], float | None], text: str) -> MetricSpec:
+    def read_rows(at: MonitorSnapshot) -> MetricRows:
+        return [((each.stream, str(each.session)), read(each)) for each in at.status.sessions]
+
+    return MetricSpec("gauge", name, ("stream", "trainer"), read_rows, text)
 
 
-# Name, text, and the value of a stream.
-_STREAM_GAUGES: Final[Sequence[tuple[str, str, Callable[[StreamStatus], float | None]]]] = (
-    ("stream_samples", "Samples that the stream has.", lambda each: each.samples),
-    ("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
-    (
-        "stream_stopped",
-        "1 if the stream is stopped and no trainer gets a batch from it; streamd status says why.",
-        lambda each: bool(each.stopped),
-    ),
-    (
-        "stream_failed",
-        "1 if the stream's trainers were stopped because of an error, and none has connected since.",
-        lambda each: bool(each.failed),
-    ),
-    (
-        "decodes_per_batch",
-        (
-            "How often each batch that trainers got was decoded, over the last 10 s: 1 if they share "
-            "each decode. No value before a trainer has read an epoch, and while no trainer gets a batch."
-        ),
-        lambda each: each.decodes_per_batch,
-    ),
-    (
-        "shuffle_score",
-        (
-            "How well batches mix the labels: 1 is as well as a full shuffle. No value if the stored order is kept, "
-            "or if all labels are equal."
-        ),
-        lambda each: each.shuffle_score,
-    ),
-)
-# Name, text, and the name of the counter in stats.
-_STREAM_COUNTERS: Final = (
-    ("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
-    ("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
-    (
-        "samples_sent",
-        (
-            "Samples in the batches sent. It equals the number in the receipts if all trainers read to the end of an "
-            "epoch."
-        ),
-        "sent_samples",
-    ),
-    ("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
-    (
-        "trainer_wait_seconds",
-        "Time, of all trainers together, that their loops waited for a batch: what faster data could save.",
-        "client_wait_s",
-    ),
-)
-_CACHE_COUNTERS: Final = (
-    (
-        "cache_hits",
-        "Samples that were read, already decoded, from the stream's cache. No value without a cache.",
-        "cache_hits",
-    ),
-    ("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
-)
-_RECEIPTS_TEXT: Final = (
-    "Receipts of epochs that trainers finished. A bad receipt does not add up: samples were missed, or came twice."
-)
-_BAD_SAMPLES_TEXT: Final = (
-    "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all."
-)
-_READ_TEXT: Final = (
-    "Time to read one sample. Samples that are read together, up to 32, each count with their mean time."
-)
-_DECODE_TEXT: Final = (
-    "Time to decode, resize and transform one sample. The samples of one task, up to 32, each count with their mean "
-    "time."
-)
-_TRAINERS_TEXT: Final = (
-    "Trainers by state: gathering (waiting for other trainers to start), waiting (for a batch), reading, resting (no "
-    "request for a while) or finished."
-)
-_LIMITED_TEXT: Final = (
-    "Trainers by what limited their last epoch: disk, decode, transport, or none if it was the trainer itself."
-)
-_COHORTS_TEXT: Final = (
-    "Groups of trainers that are close enough together to share each decode. If there are more groups than ranks, "
-    "batches are decoded more than once."
-)
+def _of_nodes(name: str, read: Callable[[NodeStatus], float], text: str) -> MetricSpec:
+    def read_rows(at: MonitorSnapshot) -> MetricRows | None:
+        cluster = at.status.cluster
+        return None if cluster is None else [((each.name,), read(each)) for each in cluster.nodes]
+
+    return MetricSpec("gauge", name, ("node",), read_rows, text)
 
 
-def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """Yields the metric families of the streams."""
-    streams = snapshot.status.streams
-    for name, text, of in _STREAM_GAUGES:
-        yield build_gauge_metric(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
-    for name, text, counted in _STREAM_COUNTERS:
-        sums = [([each.name], snapshot.stream_counter_value(each.name, counted)) for each in streams]
-        yield build_counter_metric(name, text, _STREAM_LABELS, sums)
-    for name, text, counted in _CACHE_COUNTERS:
-        kept = [([each.name], snapshot.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
-        yield build_counter_metric(name, text, _STREAM_LABELS, kept)
-    yield from _build_sample_metrics(snapshot)
-    yield from _build_trainer_count_metrics(snapshot)
+def _count_in_group(name: str, group: str, number: NumberName, text: str, kind: MetricKind = "counter") -> MetricSpec:
+    return _of_daemon(kind, name, lambda at: read_number(at.numbers, group, number), text)
 
 
-def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """Yields the families of receipts, bad samples, and times to read and decode a sample."""
-    receipts = [
-        ([each.name, result], count)
-        for each in snapshot.status.streams
-        for result, count in (("ok", each.receipts_ok), ("bad", each.receipts_bad))
+def _count_of_streams(name: str, number: NumberName, text: str) -> MetricSpec:
+    def read_rows(at: MonitorSnapshot) -> MetricRows:
+        return [((each.name,), read_number(at.numbers, f"stream.{each.name}", number)) for each in at.status.streams]
+
+    return MetricSpec("counter", name, ("stream",), read_rows, text)
+
+
+def _count_of_caches(name: str, number: NumberName, text: str) -> MetricSpec:
+    """Makes a row with a value only for the streams that have a cache, which count hits and misses."""
+
+    def read_rows(at: MonitorSnapshot) -> MetricRows:
+        return [((each.name,), at.numbers.get(f"stream.{each.name}", {}).get(number)) for each in at.status.streams]
+
+    return MetricSpec("counter", name, ("stream",), read_rows, text)
+
+
+def _count_trainers_by_state(at: MonitorSnapshot) -> MetricRows:
+    counts = Counter((each.stream, each.doing) for each in at.status.sessions)
+    return [
+        ((each.name, state), counts[each.name, state]) for each in at.status.streams for state in get_args(SessionState)
     ]
-    bad = [([name, kind], kinds.get(kind, 0)) for name, kinds in snapshot.bad_counts.items() for kind in FAULT_KINDS]
-    yield build_counter_metric("receipts", _RECEIPTS_TEXT, [*_STREAM_LABELS, "result"], receipts)
-    yield build_gauge_metric("bad_samples", _BAD_SAMPLES_TEXT, [*_STREAM_LABELS, "fault"], bad)
-    yield build_histogram_metric(
-        "read_seconds", _READ_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.read_times.items()]
-    )
-    yield build_histogram_metric(
-        "decode_seconds", _DECODE_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.decode_times.items()]
-    )
 
 
-def _build_trainer_count_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """Yields the families that count a stream's trainers by state, bottleneck and cohort."""
-    sessions, names = snapshot.status.sessions, [each.name for each in snapshot.status.streams]
-    doing = Counter((each.stream, each.doing) for each in sessions)
-    limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
-    together = count_cohorts_by_stream(sessions)
-    at = [([name, word], doing[name, word]) for name in names for word in get_args(SessionState)]
-    by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(EpochBottleneck)]
-    yield build_gauge_metric("trainers", _TRAINERS_TEXT, [*_STREAM_LABELS, "doing"], at)
-    yield build_gauge_metric("trainers_limited", _LIMITED_TEXT, [*_STREAM_LABELS, "by"], by)
-    yield build_gauge_metric(
-        "cohorts", _COHORTS_TEXT, _STREAM_LABELS, [([name], together.get(name, 0)) for name in names]
-    )
+def _count_trainers_by_limit(at: MonitorSnapshot) -> MetricRows:
+    counts = Counter((each.stream, each.last_epoch.verdict) for each in at.status.sessions if each.last_epoch)
+    return [
+        ((each.name, stage), counts[each.name, stage])
+        for each in at.status.streams
+        for stage in get_args(EpochBottleneck)
+    ]
 
 
-# Name, text, and the value of a trainer.
-_TRAINER_GAUGES: Final[Sequence[tuple[str, str, Callable[[SessionStatus], float | None]]]] = (
-    ("trainer_epoch", "The epoch that the trainer is in, counted from 0.", lambda each: each.epoch),
-    ("trainer_step", "Batches of the current epoch that the trainer has taken.", lambda each: each.step),
-    ("trainer_steps", "Steps of an epoch for this trainer.", lambda each: each.steps),
-    (
-        "trainer_samples_per_second",
-        "Samples per second that the trainer took, over the last 10 s.",
-        lambda each: each.samples_per_s,
-    ),
-    ("trainer_credit", "Batches that the trainer may hold at a time.", lambda each: each.credit),
-    ("trainer_leases", "Batches that the trainer holds, or that are on their way to it.", lambda each: each.held),
-    (
-        "trainer_epoch_seconds",
-        "How long the trainer's last epoch took. No value before the first epoch is over.",
-        lambda each: each.last_epoch.seconds if each.last_epoch else None,
-    ),
-    (
-        "trainer_epoch_wait_seconds",
-        "How long the trainer's loop waited for batches in its last epoch.",
-        lambda each: each.last_epoch.waited_s if each.last_epoch else None,
-    ),
-)
-# How a metric without labels is built, its name, its text, and its value.
-DaemonMetric = tuple[BuildMetric, str, str, Callable[[MonitorSnapshot], float]]
-_STATE_METRICS: Final[Sequence[DaemonMetric]] = (
-    (
-        build_gauge_metric,
+# --- the table
+
+
+METRICS: Final = (
+    MetricSpec("info", "build", ("version",), lambda at: [((at.status.version,), 1)], "The version that runs."),
+    _of_daemon(
+        "gauge",
         "draining",
-        "1 while the daemon drains: it disconnects its trainers before it ends.",
         lambda at: at.status.draining,
+        "1 while the daemon drains: it disconnects its trainers before it ends.",
     ),
-    (
-        build_gauge_metric,
+    _of_daemon(
+        "gauge",
         "troubles",
-        "How many things streamd status finds wrong; it says which, and what to do.",
         lambda at: len(at.status.all_troubles),
+        "How many things streamd status finds wrong; it says which, and what to do.",
     ),
-    (
-        build_gauge_metric,
+    _of_daemon(
+        "gauge",
         "reload_failed",
-        "1 if the daemon does not serve all of the configuration as it is written now.",
         lambda at: at.status.reload_failed,
+        "1 if the daemon does not serve all of the configuration as it is written now.",
     ),
-)
-_WORK_METRICS: Final[Sequence[DaemonMetric]] = (
-    (
-        build_gauge_metric,
+    MetricSpec(
+        "counter",
+        "rule_checks",
+        ("rule",),
+        lambda at: [((rule,), checks) for rule, checks in at.numbers.get("rules", {}).items()],
+        "How often the daemon's invariant checker found that a rule holds. A rule that does not hold ends the daemon.",
+    ),
+    _of_daemon(
+        "gauge",
         "memory_limit_bytes",
-        "The most memory that batches may take: `memory` in the configuration.",
         lambda at: at.status.memory_bytes,
+        "The most memory that batches may take: `memory` in the configuration.",
     ),
-    (
-        build_gauge_metric,
+    _of_daemon(
+        "gauge",
         "memory_used_bytes",
-        (
-            "The memory that slots take, including empty slots that are kept for the next batch. It reaches the limit "
-            "if trainers are slow, which is not a problem."
-        ),
         lambda at: at.status.memory_used_bytes,
+        "The memory that slots take, including empty slots that are kept for the next batch. It reaches "
+        "the limit if trainers are slow, which is not a problem.",
     ),
-    (
-        build_gauge_metric,
-        "slots",
-        "Pieces of shared memory, each with room for one batch.",
-        lambda at: at.counter_value("daemon", "slots"),
-    ),
-    (
-        build_counter_metric,
+    _count_in_group("slots", "daemon", "slots", "Pieces of shared memory, each with room for one batch.", "gauge"),
+    _count_in_group(
         "slot_wait_seconds",
-        (
-            "Time during which a trainer wanted a batch and no slot was free. If it grows fast, give the daemon more "
-            "`memory`."
-        ),
-        lambda at: at.counter_value("daemon", "slot_wait_s"),
+        "daemon",
+        "slot_wait_s",
+        "Time during which a trainer wanted a batch and no slot was free. If it grows fast, give the "
+        "daemon more `memory`.",
     ),
-    (build_gauge_metric, "workers", "Decode processes: `workers` in the configuration.", lambda at: at.status.workers),
-    (
-        build_gauge_metric,
+    _of_daemon("gauge", "workers", lambda at: at.status.workers, "Decode processes: `workers` in the configuration."),
+    _of_daemon(
+        "gauge",
         "workers_busy_ratio",
-        (
-            "The fraction of the workers' time spent reading and decoding, over the last 10 s. If it is near 1 while "
-            "trainers wait, decoding is the bottleneck."
-        ),
         lambda at: at.status.busy_fraction,
+        "The fraction of the workers' time spent reading and decoding, over the last 10 s. If it is near "
+        "1 while trainers wait, decoding is the bottleneck.",
     ),
-    (
-        build_counter_metric,
+    _count_in_group(
+        "worker_deaths",
+        "engine",
         "worker_deaths",
         "Workers that died and were replaced. A sample that kills them is set aside.",
-        lambda at: at.counter_value("engine", "worker_deaths"),
     ),
-    (
-        build_counter_metric,
-        "worker_idle_seconds",
-        "Time, of all workers together, without a task.",
-        lambda at: at.counter_value("engine", "idle_s"),
+    _count_in_group("worker_idle_seconds", "engine", "idle_s", "Time, of all workers together, without a task."),
+    _count_in_group(
+        "tasks", "engine", "queue_count", "Parts of batches that were given to workers, up to 32 samples each."
     ),
-    (
-        build_counter_metric,
-        "tasks",
-        "Parts of batches that were given to workers, up to 32 samples each.",
-        lambda at: at.counter_value("engine", "queue_count"),
-    ),
-    (
-        build_counter_metric,
+    _count_in_group(
         "task_wait_seconds",
+        "engine",
+        "queue_s",
         "Time, of all tasks together, between being made and being given to a worker.",
-        lambda at: at.counter_value("engine", "queue_s"),
     ),
-    (
-        build_gauge_metric,
-        "productions",
-        "Batches that are being read and decoded.",
-        lambda at: at.counter_value("daemon", "producing"),
+    _count_in_group("productions", "daemon", "producing", "Batches that are being read and decoded.", "gauge"),
+    MetricSpec(
+        "counter",
+        "frames_dropped",
+        ("reason",),
+        lambda at: [
+            (("malformed",), read_number(at.numbers, "wire", "malformed")),
+            (("stale",), read_number(at.numbers, "wire", "stale")),
+        ],
+        "Client frames that the daemon ignored: malformed frames from a broken or hostile client, and "
+        "stale frames from a session that has ended.",
     ),
-)
-_RULE_CHECKS_TEXT: Final = (
-    "How often the daemon's invariant checker found that a rule holds. A rule that does not hold ends the daemon."
-)
-_FRAMES_DROPPED_TEXT: Final = (
-    "Client frames that the daemon ignored: malformed frames from a broken or hostile client, and stale frames from a "
-    "session that has ended."
-)
-
-
-def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """Yields the metric families of the trainers."""
-    sessions = snapshot.status.sessions
-    labels = [(each, [each.stream, str(each.session)]) for each in sessions]
-    parts = [[*names, str(each.rank), str(each.world)] for each, names in labels]
-    text = "Which part of the stream a trainer takes."
-    yield build_info_metric("trainer", text, [*_TRAINER_LABELS, "rank", "world"], parts)
-    for name, text, of in _TRAINER_GAUGES:
-        yield build_gauge_metric(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
-    behind = compute_steps_behind_leader(sessions)
-    text = (
-        "How many batches the trainer is behind the furthest trainer of the same stream, rank and world; no value "
-        "once the trainer has finished."
-    )
-    lags = [(names, behind.get(each.session)) for each, names in labels]
-    yield build_gauge_metric("trainer_lag_steps", text, _TRAINER_LABELS, lags)
-
-
-_NODE_GAUGES: Final[tuple[tuple[str, str, Callable[[NodeStatus], float]], ...]] = (
-    ("node_serving", "Whether a node of the cluster decodes now.", lambda node: float(node.state == "serving")),
-    ("node_workers", "Decode processes of a node.", lambda node: node.workers),
-    ("node_tasks", "Tasks that a node has not finished.", lambda node: node.tasks),
-    (
+    _of_nodes(
+        "node_serving", lambda node: float(node.state == "serving"), "Whether a node of the cluster decodes now."
+    ),
+    _of_nodes("node_workers", lambda node: node.workers, "Decode processes of a node."),
+    _of_nodes("node_tasks", lambda node: node.tasks, "Tasks that a node has not finished."),
+    _of_nodes(
         "node_samples_per_second",
-        "Samples that a node delivered a second, over the last 10 s.",
         lambda node: node.samples_per_s,
+        "Samples that a node delivered a second, over the last 10 s.",
+    ),
+    _of_streams("gauge", "stream_samples", lambda each: each.samples, "Samples that the stream has."),
+    _of_streams("gauge", "stream_batches", lambda each: each.batches, "Batches that an epoch has."),
+    _of_streams(
+        "gauge",
+        "stream_stopped",
+        lambda each: bool(each.stopped),
+        "1 if the stream is stopped and no trainer gets a batch from it; streamd status says why.",
+    ),
+    _of_streams(
+        "gauge",
+        "stream_failed",
+        lambda each: bool(each.failed),
+        "1 if the stream's trainers were stopped because of an error, and none has connected since.",
+    ),
+    _of_streams(
+        "gauge",
+        "decodes_per_batch",
+        lambda each: each.decodes_per_batch,
+        "How often each batch that trainers got was decoded, over the last 10 s: 1 if they share each "
+        "decode. No value before a trainer has read an epoch, and while no trainer gets a batch.",
+    ),
+    _of_streams(
+        "gauge",
+        "shuffle_score",
+        lambda each: each.shuffle_score,
+        "How well batches mix the labels: 1 is as well as a full shuffle. No value if the stored order "
+        "is kept, or if all labels are equal.",
+    ),
+    _count_of_streams("batches_decoded", "produced", "Batches that workers made, for however many trainers."),
+    _count_of_streams("batches_sent", "send_count", "Batches that went to trainers, counted once for each of them."),
+    _count_of_streams(
+        "samples_sent",
+        "sent_samples",
+        "Samples in the batches sent. It equals the number in the receipts if all trainers read to the "
+        "end of an epoch.",
+    ),
+    _count_of_streams("send_seconds", "send_s", "Time that the daemon took to tell trainers of batches."),
+    _count_of_streams(
+        "trainer_wait_seconds",
+        "client_wait_s",
+        "Time, of all trainers together, that their loops waited for a batch: what faster data could save.",
+    ),
+    _count_of_caches(
+        "cache_hits",
+        "cache_hits",
+        "Samples that were read, already decoded, from the stream's cache. No value without a cache.",
+    ),
+    _count_of_caches("cache_misses", "cache_misses", "Samples that had to be decoded, though the stream has a cache."),
+    MetricSpec(
+        "counter",
+        "receipts",
+        ("stream", "result"),
+        lambda at: [
+            ((each.name, result), count)
+            for each in at.status.streams
+            for result, count in (("ok", each.receipts_ok), ("bad", each.receipts_bad))
+        ],
+        "Receipts of epochs that trainers finished. A bad receipt does not add up: samples were missed, or came twice.",
+    ),
+    MetricSpec(
+        "gauge",
+        "bad_samples",
+        ("stream", "fault"),
+        lambda at: [
+            ((name, kind), counts.get(kind, 0)) for name, counts in at.bad_counts.items() for kind in FAULT_KINDS
+        ],
+        "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all.",
+    ),
+    MetricSpec(
+        "histogram",
+        "read_seconds",
+        ("stream",),
+        lambda at: [((name,), times) for name, times in at.read_times.items()],
+        "Time to read one sample. Samples that are read together, up to 32, each count with their mean time.",
+    ),
+    MetricSpec(
+        "histogram",
+        "decode_seconds",
+        ("stream",),
+        lambda at: [((name,), times) for name, times in at.decode_times.items()],
+        "Time to decode, resize and transform one sample. The samples of one task, up to 32, each count "
+        "with their mean time.",
+    ),
+    MetricSpec(
+        "gauge",
+        "trainers",
+        ("stream", "doing"),
+        _count_trainers_by_state,
+        "Trainers by state: gathering (waiting for other trainers to start), waiting (for a batch), "
+        "reading, resting (no request for a while) or finished.",
+    ),
+    MetricSpec(
+        "gauge",
+        "trainers_limited",
+        ("stream", "by"),
+        _count_trainers_by_limit,
+        "Trainers by what limited their last epoch: disk, decode, transport, or none if it was the trainer itself.",
+    ),
+    _of_streams(
+        "gauge",
+        "cohorts",
+        lambda each: each.cohorts,
+        "Groups of trainers that are close enough together to share each decode. If there are more "
+        "groups than ranks, batches are decoded more than once.",
+    ),
+    MetricSpec(
+        "info",
+        "trainer",
+        ("stream", "trainer", "rank", "world"),
+        lambda at: [
+            ((each.stream, str(each.session), str(each.rank), str(each.world)), 1) for each in at.status.sessions
+        ],
+        "Which part of the stream a trainer takes.",
+    ),
+    _of_trainers("trainer_epoch", lambda each: each.epoch, "The epoch that the trainer is in, counted from 0."),
+    _of_trainers("trainer_step", lambda each: each.step, "Batches of the current epoch that the trainer has taken."),
+    _of_trainers("trainer_steps", lambda each: each.steps, "Steps of an epoch for this trainer."),
+    _of_trainers(
+        "trainer_samples_per_second",
+        lambda each: each.samples_per_s,
+        "Samples per second that the trainer took, over the last 10 s.",
+    ),
+    _of_trainers("trainer_credit", lambda each: each.credit, "Batches that the trainer may hold at a time."),
+    _of_trainers(
+        "trainer_leases", lambda each: each.held, "Batches that the trainer holds, or that are on their way to it."
+    ),
+    _of_trainers(
+        "trainer_epoch_seconds",
+        lambda each: each.last_epoch.seconds if each.last_epoch else None,
+        "How long the trainer's last epoch took. No value before the first epoch is over.",
+    ),
+    _of_trainers(
+        "trainer_epoch_wait_seconds",
+        lambda each: each.last_epoch.waited_s if each.last_epoch else None,
+        "How long the trainer's loop waited for batches in its last epoch.",
+    ),
+    _of_trainers(
+        "trainer_lag_steps",
+        lambda each: each.lag_steps,
+        "How many batches the trainer is behind the furthest trainer of the same stream, rank and world; "
+        "no value once the trainer has finished.",
     ),
 )
 
 
-def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    """Yields the metric families of the daemon as a whole."""
-    yield build_info_metric("build", "The version that runs.", ["version"], [[snapshot.status.version]])
-    yield from _build_unlabelled_metrics(_STATE_METRICS, snapshot)
-    rules = [([rule], checks) for rule, checks in snapshot.numbers.get("rules", {}).items()]
-    yield build_counter_metric("rule_checks", _RULE_CHECKS_TEXT, ["rule"], rules)
-    yield from _build_unlabelled_metrics(_WORK_METRICS, snapshot)
-    dropped = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
-    yield build_counter_metric("frames_dropped", _FRAMES_DROPPED_TEXT, ["reason"], dropped)
-    if snapshot.status.cluster is not None:
-        yield from _build_node_metrics(snapshot.status.cluster)
-
-
-def _build_node_metrics(cluster: ClusterStatus) -> Iterator[Metric]:
-    for name, text, of in _NODE_GAUGES:
-        yield build_gauge_metric(name, text, ["node"], [([each.name], of(each)) for each in cluster.nodes])
-
-
-def _build_unlabelled_metrics(metrics: Iterable[DaemonMetric], snapshot: MonitorSnapshot) -> Iterator[Metric]:
-    for build, name, text, read_value in metrics:
-        yield build(name, text, [], [([], read_value(snapshot))])
+# --- the text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -400,10 +398,19 @@ class SnapshotCollector(Collector):
     take_snapshot: Callable[[], MonitorSnapshot]
 
     def collect(self) -> Iterator[Metric]:
-        figures = self.take_snapshot()
-        yield from build_daemon_metrics(figures)
-        yield from build_stream_metrics(figures)
-        yield from build_trainer_metrics(figures)
+        snapshot = self.take_snapshot()
+        for each in METRICS:
+            family = each.build_family(snapshot)
+            if family is not None:
+                yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OneFamily(Collector):
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family
 
 
 class MetricsExposition:
@@ -416,32 +423,20 @@ class MetricsExposition:
 
     async def encode_metrics(self) -> bytes:
         """Returns all metrics of one moment, in Prometheus's text format."""
-        lines = []
-        # A scrape may take milliseconds, so the event loop gets control about every half millisecond, to send batches.
-        # All values come from one snapshot, taken with the first line.
-        for number, line in enumerate(chain.from_iterable(map(_format_metric_family, self._registry.collect())), 1):
-            lines.append(line)
-            if number % _LINES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        return "".join(lines).encode()
-
-
-def _format_metric_family(family: Metric) -> Iterator[str]:
-    """Yields a family as lines of text.
-
-    The library's own writer takes several times as long, and does not yield to the event loop.
-    """
-    name = family.name + _NAME_SUFFIXES.get(family.type, "")
-    yield f"# HELP {name} {_escape_help_text(family.documentation)}\n"
-    yield f"# TYPE {name} {'gauge' if family.type == 'info' else family.type}\n"
-    for sample in family.samples:
-        labels = ",".join([f'{label}="{_escape_label_value(value)}"' for label, value in sorted(sample.labels.items())])
-        yield f"{sample.name}{f'{{{labels}}}' if labels else ''} {float(sample.value)!r}\n"
-
-
-def _escape_help_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _escape_label_value(value: str) -> str:
-    return _escape_help_text(value).replace('"', '\\"')
+        texts, lines = [], 0
+        # A scrape may take milliseconds, so the event loop gets control after each _LINES_PER_TURN lines, to send
+        # batches. All values come from one snapshot, taken with the first family.
+        for family in self._registry.collect():
+            rest, is_first = family.samples, True
+            while rest or is_first:
+                room = _LINES_PER_TURN - lines
+                family.samples, rest = rest[:room], rest[room:]
+                text = generate_latest(_OneFamily(family))
+                # The library writes help and type before each part of a family, which has them only once.
+                texts.append(text if is_first else text.split(b"\n", 2)[2])
+                is_first = False
+                lines += len(family.samples)
+                if lines >= _LINES_PER_TURN:
+                    await asyncio.sleep(0)
+                    lines = 0
+        return b"".join(texts)

@@ -1,22 +1,99 @@
-"""Takes a snapshot of the daemon's figures, as plain values. It reads counters that are kept for other purposes."""
+"""The daemon's figures at one moment, for the metrics, and what the dashboard's page shows of them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
-from streamd.core.activity import StatusSnapshot
-from streamd.core.counters import ProcessStats, StageHistogram
-from streamd.core.status import DaemonStatus
-from streamd.daemon.monitor.bad_samples import FaultKind, classify_fault_reason
+import msgspec
+
+from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram, read_number
+from streamd.core.display import format_stream_images
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE
+from streamd.core.status import (
+    STATE_WORDS,
+    DaemonStatus,
+    count_new_bad_samples,
+    find_reached_epoch_and_step,
+    format_window,
+    sort_sessions,
+)
 from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.worker_messages import TRANSFORM_RAISED
 
-ValuesByGroup = Mapping[str, Mapping[str, float]]
+# --- Bad samples by kind, and their list, the newest first.
+#
+# Kinds are few enough for the labels of a metric; there may be as many reasons as files.
+
+# `stale`: changed since it was listed. `gone`: cannot be opened. `damaged`: cut off or broken. `large`: beyond a bound.
+# `crash`: ended a worker. `transform`: the user's function raised. `unfit`: no decoder reads it, since it is a video, a
+# page of HTML, or an unsupported kind of image.
+FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
+
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
+
+_FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
+    ("transform", re.compile(re.escape(TRANSFORM_RAISED))),
+    ("stale", re.compile(r"stale\b|removed, or replaced")),
+    ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
+    ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
+    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
+    ("damaged", re.compile(
+        r"(a damaged|an empty|its chunk|a file that begins with) |\d+ zero bytes|unreadable EXIF|a size |its size is "
+        r"|a TIFF (cut|truncated|whose)|a pixel"
+    )),
+)  # fmt: skip
+_SAMPLES_PER_PAGE: Final = 24
+
+
+def classify_fault_reason(reason: str) -> FaultKind:
+    """Returns the kind of fault that a verdict's reason describes; `unfit` where no pattern matches."""
+    return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
+
+
+@dataclass(frozen=True, slots=True)
+class BadSampleView:
+    """A sample that is not sent, and why."""
+
+    sample_id: int
+    file: str
+    reason: str
+    kind: FaultKind
+
+
+@dataclass(frozen=True, slots=True)
+class BadSamplePage:
+    """Some of the `bad` samples of a stream. If there are older ones, `before` requests the next page; else None."""
+
+    bad: int
+    samples: list[BadSampleView]
+    before: int | None
+
+
+def build_bad_sample_page(
+    reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
+) -> BadSamplePage:
+    """Returns the newest of the first `before` bad samples, or of all. `reasons` are in the order they were recorded.
+
+    A page is named by a count from the oldest, so it stays the same while new verdicts arrive.
+    """
+    total = len(reasons)
+    stop = total if before is None else max(0, min(before, total))
+    start = max(0, stop - _SAMPLES_PER_PAGE)
+    some = [
+        BadSampleView(each, lookup_file(each), why, classify_fault_reason(why))
+        for each, why in islice(reasons.items(), start, stop)
+    ]
+    return BadSamplePage(total, some[::-1], start or None)
+
+
+# --- All figures of the daemon at one moment, for metrics and dashboard: its status, and numbers kept elsewhere.
 
 
 class MonitoredDaemon(Protocol):
@@ -30,31 +107,20 @@ class MonitoredDaemon(Protocol):
 
     def build_status(self) -> DaemonStatus: ...
 
-    def collect_stats_values(self) -> ValuesByGroup: ...
+    def collect_stats_values(self) -> NumbersByGroup: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TimeHistogram:
-    """How many runs took how long: `bucket_counts` as in StageHistogram, and `total_s`, the sum of all runs."""
-
-    bucket_counts: Sequence[int]
-    total_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorSnapshot(StatusSnapshot):
-    """All figures of one moment: those of `streamd top`, and by stream those below.
+class MonitorSnapshot(msgspec.Struct, frozen=True):
+    """All figures of one moment: the status, the numbers that a client gets for `stats`, and by stream those below.
 
     `bad_counts` counts the samples known to be bad, by kind; `read_times` and `decode_times` are in seconds a sample.
     """
 
+    status: DaemonStatus
+    numbers: NumbersByGroup
     bad_counts: Mapping[str, Mapping[FaultKind, int]]
-    read_times: Mapping[str, TimeHistogram]
-    decode_times: Mapping[str, TimeHistogram]
-
-    def stream_counter_value(self, stream: str, name: str) -> float:
-        """Returns a stream's counter by its name; 0 if nothing was counted."""
-        return self.counter_value(f"stream.{stream}", name)
+    read_times: Mapping[str, StageHistogram]
+    decode_times: Mapping[str, StageHistogram]
 
 
 class SnapshotBuilder:
@@ -67,30 +133,23 @@ class SnapshotBuilder:
 
     def take_snapshot(self) -> MonitorSnapshot:
         """Returns the figures as of now."""
-        streams = self._daemon.streams
-        # Rebuilt from the streams that are served now, which drops the counts of a stream that a reload has removed.
-        self._bad_sample_counts = {
-            name: self._count_bad_samples(name, stream.quarantine) for name, stream in streams.items()
-        }
+        streams, known = self._daemon.streams, self._bad_sample_counts
+        # Rebuilt from the streams that are served now, which drops the counts of a stream that a reload has removed or
+        # has given another quarantine.
+        self._bad_sample_counts = {}
+        for name, stream in streams.items():
+            tally = known.get(name)
+            if tally is None or tally.quarantine is not stream.quarantine:
+                tally = _BadSampleCounts(stream.quarantine)
+            tally.count_new_bad_samples()
+            self._bad_sample_counts[name] = tally
         return MonitorSnapshot(
             self._daemon.build_status(),
             self._daemon.collect_stats_values(),
             {name: dict(tally.counts_by_kind) for name, tally in self._bad_sample_counts.items()},
-            self._copy_time_histograms(streams, "read"),
-            self._copy_time_histograms(streams, "decode"),
+            {name: self._stats.copy_histogram(f"stream.{name}", "read") for name in streams},
+            {name: self._stats.copy_histogram(f"stream.{name}", "decode") for name in streams},
         )
-
-    def _count_bad_samples(self, name: str, quarantine: Quarantine) -> _BadSampleCounts:
-        tally = self._bad_sample_counts.get(name)
-        if tally is None or tally.quarantine is not quarantine:  # a reload may have changed the stream
-            tally = _BadSampleCounts(quarantine)
-        tally.count_new_bad_samples()
-        return tally
-
-    def _copy_time_histograms(self, streams: Iterable[str], stage: str) -> dict[str, TimeHistogram]:
-        known = self._stats.histograms_by_group(stage)
-        spreads = {name: known.get(f"stream.{name}", StageHistogram()) for name in streams}
-        return {name: TimeHistogram(tuple(spread.bucket_counts), spread.total_s) for name, spread in spreads.items()}
 
 
 class _BadSampleCounts:
@@ -109,3 +168,71 @@ class _BadSampleCounts:
                 classify_fault_reason(reason) for reason in islice(reasons.values(), self._counted_reasons, None)
             )
             self._counted_reasons = len(reasons)
+
+
+# --- what the page shows
+
+
+def build_dashboard_view(
+    before: DaemonStatus | None, snapshot: MonitorSnapshot, streams: Mapping[str, ServedStream], host: str
+) -> dict[str, Any]:
+    """Returns what the page of the daemon on `host` shows, as plain data; page/shapes.js has its form.
+
+    It is the status as it is, but for the words that belong to a figure and for what only the page shows. Bad samples
+    are new since the status `before`.
+    """
+    status, new_bad = snapshot.status, count_new_bad_samples(before, snapshot.status)
+    advice, daemon = BOTTLENECK_ADVICE[status.bottleneck], msgspec.to_builtins(status)
+    del daemon["streams"], daemon["sessions"], daemon["cluster"]
+    stream_views = []
+    for each in status.streams:
+        stream = streams[each.name]
+        arrays, shards = stream.manifest.arrays is not None, stream.manifest.shards is not None
+        stream_views.append(
+            {
+                **msgspec.to_builtins(each),
+                "source": "arrays" if arrays else "shards" if shards else "files",
+                "image": format_stream_images(stream.spec),
+                "cached": stream.cache is not None,
+                "taken_samples": int(read_number(snapshot.numbers, f"stream.{each.name}", "taken_samples")),
+                "new_bad": new_bad[each.name],
+                "faults": snapshot.bad_counts[each.name],
+            }
+        )
+    trainer_views = []
+    for session in sort_sessions(status.sessions):
+        timing = session.last_epoch
+        # The place where its user sees it: a trainer that has finished is at the end of its last epoch.
+        epoch, own_step = find_reached_epoch_and_step(session)
+        trainer_views.append(
+            {
+                **msgspec.to_builtins(session),
+                "epoch": epoch,
+                "own_step": own_step,
+                "doing_words": STATE_WORDS[session.doing],
+                "verdict": timing.verdict if timing else None,
+                "verdict_short": BOTTLENECK_ADVICE[timing.verdict].short if timing else None,
+                "verdict_words": timing.summary_text if timing else None,
+            }
+        )
+    return {
+        "daemon": {
+            **daemon,
+            "host": host,
+            "window": format_window(status.window_s),
+            "nodes": () if status.cluster is None else status.cluster.nodes,
+        },
+        "troubles": status.all_troubles,
+        "way": {
+            "reading": status.reading_fraction,
+            "decoding": status.decoding_fraction,
+            "slots": status.slots,
+            "waiting": status.waiting_trainers,
+            "limit": status.bottleneck,
+            "words": advice.sentence,
+            "tag": advice.limit,
+            "is_bad": advice.is_bad,
+        },
+        "streams": stream_views,
+        "trainers": trainer_views,
+    }

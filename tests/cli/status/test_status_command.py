@@ -6,13 +6,15 @@ import io
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 from support.monitor_requests import fetch
@@ -20,10 +22,19 @@ from typer.testing import CliRunner
 
 import streamd
 from streamd.cli.main import app, main
-from streamd.cli.status.command import create_interval_waiter, show_live_frames
+from streamd.cli.status.command import create_interval_waiter, show_live_frames, watch_status
+from streamd.cli.status.table import TopFrame
 from streamd.client import Client
-from streamd.core.activity import DaemonActivity, StatusSnapshot, compare_snapshots
+from streamd.core.counters import (
+    DaemonGauge,
+    EngineCounter,
+    EngineStage,
+    StreamCounter,
+    StreamStage,
+    WireCounter,
+)
 from streamd.core.status import DaemonStatus, StreamStatus
+from streamd.errors import ConnectError
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,31 @@ def test_a_single_trainer_is_shown_at_its_own_step_and_decodes_once(
                 return (epoch, step > 0) == (taken.epoch, True)
 
             wait_until(take_step_and_see_it, "it is seen within an epoch")
+
+
+def test_every_number_of_a_daemon_is_in_the_list_of_its_group(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client:
+        with client.subscribe("train", epochs=1) as stream:
+            for _ in stream:
+                pass
+        wait_until(lambda: client.stats()["stream.train"].get("receipts_ok"), "the epoch is accounted for")
+        numbers = client.stats()
+
+    def list_names(counters: object, stages: object) -> set[str]:
+        units = ("count", "s", "longest_s")
+        return {*get_args(counters)} | {f"{stage}_{unit}" for stage in get_args(stages) for unit in units}
+
+    listed = {
+        "stream.train": list_names(StreamCounter, StreamStage),
+        "engine": list_names(EngineCounter, EngineStage),
+        "daemon": list_names(DaemonGauge, None),
+        "wire": list_names(WireCounter, None),
+        "rules": set(numbers["rules"]),
+    }
+    assert [name for group, names in numbers.items() for name in names if name not in listed[group]] == []
+    assert set(numbers["daemon"]) == listed["daemon"]
+    never = {"bad_samples", "receipts_bad", "cache_hits", "cache_misses"}  # nothing is bad, and there is no cache
+    assert set(numbers["stream.train"]) >= listed["stream.train"] - never
 
 
 def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:
@@ -173,9 +209,6 @@ class Daemon:
         self.looks += 1
         return replace(STATUS, uptime_s=60.0 + self.looks)
 
-    def stats(self) -> Mapping[str, Mapping[str, float]]:
-        return {}
-
     def __enter__(self) -> Self:
         return self
 
@@ -212,9 +245,9 @@ def test_an_impossible_interval_is_a_usage_error(every: str, said: str) -> None:
 def test_on_a_terminal_top_draws_until_ctrl_c_and_restores_the_screen() -> None:
     out = io.StringIO()
 
-    def seen() -> Iterator[DaemonActivity]:
+    def seen() -> Iterator[TopFrame]:
         for uptime_s in (1.0, 2.0):
-            yield compare_snapshots(None, StatusSnapshot(replace(STATUS, uptime_s=uptime_s), {}))
+            yield TopFrame(replace(STATUS, uptime_s=uptime_s), {})
         raise KeyboardInterrupt
 
     show_live_frames(seen(), Console(file=out, force_terminal=True, width=80, height=24, color_system="standard"))
@@ -230,3 +263,41 @@ def test_deadlines_are_an_interval_apart_and_missed_ones_are_skipped() -> None:
     for _ in range(4):
         wait()
     assert slept == [0.75, 0.5, 0.0, 0.75]
+
+
+def answer_in_turn(*answers: DaemonStatus | ConnectError) -> Callable[[], DaemonStatus]:
+    """Returns one answer after the other, or raises it."""
+    given = iter(answers)
+
+    def fetch() -> DaemonStatus:
+        answer = next(given)
+        if isinstance(answer, ConnectError):
+            raise answer
+        return answer
+
+    return fetch
+
+
+def with_bad(bad: int, uptime_s: float, pid: int = 7) -> DaemonStatus:
+    return replace(STATUS, pid=pid, uptime_s=uptime_s, streams=(replace(STATUS.streams[0], bad=bad),))
+
+
+def test_an_unreachable_daemon_keeps_its_last_status_and_restarts_with_new_counts() -> None:
+    away = ConnectError("ipc:///s", "no answer")
+    one, two, again = with_bad(3, 60.0), with_bad(5, 62.0), with_bad(9, 1.0, pid=8)
+    now_s = iter([10.0, 11.0, 13.0, 14.0, 20.0])
+    waits: list[None] = []
+    seen = watch_status(answer_in_turn(one, two, away, away, again), lambda: waits.append(None), lambda: next(now_s))
+    assert list(islice(seen, 5)) == [
+        TopFrame(one, {"train": 0}),
+        TopFrame(two, {"train": 2}),
+        TopFrame(two, {"train": 2}, 2.0),
+        TopFrame(two, {"train": 2}, 3.0),
+        TopFrame(again, {"train": 0}),
+    ]
+    assert len(waits) == 4
+
+
+def test_watching_an_absent_daemon_fails_at_once() -> None:
+    with pytest.raises(ConnectError):
+        next(watch_status(answer_in_turn(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from streamd.cli.status.table import (
+    TopFrame,
     build_status_table,
     build_top_frame,
     crop_to_window,
     format_rate,
     format_time_span,
 )
-from streamd.core.activity import DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
-from streamd.core.bottleneck import BOTTLENECK_ADVICE, Bottleneck, EpochBottleneck
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, BatchSupply, Bottleneck, EpochBottleneck, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
     ImageStatus,
@@ -38,8 +37,8 @@ DAEMON = DaemonStatus(
 )  # fmt: skip
 
 
-def shown(seen: DaemonStatus | DaemonActivity | UnreachableDaemon, *, colour: bool = False) -> str:
-    """What `status` prints of a daemon's status, or `top` of its activity, 80 columns wide."""
+def shown(seen: DaemonStatus | TopFrame, *, colour: bool = False) -> str:
+    """What `status` prints of a daemon's status, or `top` in a frame, 80 columns wide."""
     out = io.StringIO()
     console = Console(
         file=out, width=80, highlight=False, force_terminal=colour, color_system="standard" if colour else None,
@@ -62,8 +61,7 @@ def test_status_and_top_show_the_images_of_each_stream() -> None:
     images = (ImageStatus("photo", (512, 512, 3), "RGB", "uint8"), ImageStatus("mask", (512, 512), "index", "uint16"))
     told = "train: photo 512x512x3 RGB, mask 512x512 index uint16"
     assert told in shown(with_train(images=images)).splitlines()
-    now = replace(NOW, streams=(replace(NOW.streams[0], status=replace(TOP_TRAIN, images=images)),))
-    assert told in shown(now).splitlines()
+    assert told in shown(frame(streams=(replace(TOP_TRAIN, images=images),))).splitlines()
 
 
 def test_status_begins_with_lines_about_the_daemon() -> None:
@@ -107,7 +105,7 @@ def test_status_and_top_say_when_there_are_no_trainers() -> None:
     text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
     assert words_of(text, "train ")[6] == "-"
     assert text.endswith("no trainers\n")
-    assert shown(replace(NOW, trainers=())).endswith("no trainers\n")
+    assert shown(frame(sessions=())).endswith("no trainers\n")
 
 
 @pytest.mark.parametrize(
@@ -214,17 +212,20 @@ def test_a_time_span_for_a_narrow_column_is_shown_in_its_largest_unit() -> None:
 TOP_TRAIN = StreamStatus("train", 1000, 8, 125, 2, 10.0, 80.0, 1.25, 3, 4, 0, shuffle_score=0.97)
 TOP_TRAINER = SessionStatus(
     1, "x", 0, 2, 3, None, 40, 125, 16, 5, "reading", 90.0, 60.0, EpochTiming(2, 43.0, 2.0, "disk", BatchSupply()),
-    name="lr-0.01", pid=77, batch_size=8, own_step=40, own_steps=125,
+    name="lr-0.01", pid=77, batch_size=8, own_step=40, own_steps=125, lag_steps=7, left_s=125.0,
 )  # fmt: skip
 TOP_STATUS = DaemonStatus(
-    "1", 7, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(TOP_TRAIN,), sessions=(TOP_TRAINER,)
-)
-NOW = DaemonActivity(
-    TOP_STATUS,
-    (StreamPace(TOP_TRAIN, 2),),
-    (TrainerPace(TOP_TRAINER, 7, 125.0),),
-    DataFlow(0.12, 0.81, 58, 0.6, "decode"),
-)
+    "1", 7, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(TOP_TRAIN,), sessions=(TOP_TRAINER,),
+    reading_fraction=0.12, decoding_fraction=0.81, waiting_trainers=0.6, slots=58, bottleneck="decode",
+)  # fmt: skip
+
+
+def frame(*, away_s: float | None = None, **changes: Any) -> TopFrame:
+    """What `top` draws of the status with some changes, two samples having turned out bad since the frame before."""
+    return TopFrame(replace(TOP_STATUS, **changes), {"train": 2}, away_s)
+
+
+NOW = frame()
 
 
 def test_the_data_path_shows_its_stages_in_order_with_figures() -> None:
@@ -242,7 +243,7 @@ def test_the_data_path_shows_its_stages_in_order_with_figures() -> None:
     ],
 )  # fmt: skip
 def test_only_the_bottleneck_is_marked(limit: Bottleneck, marked: str | None) -> None:
-    text = shown(replace(NOW, flow=replace(NOW.flow, bottleneck=limit)), colour=True)
+    text = shown(frame(bottleneck=limit), colour=True)
     reverse = [part.split("m", 1)[1].split("\x1b")[0].strip() for part in text.split("\x1b[1;7;")[1:]]
     assert reverse == ([marked] if marked else [])
 
@@ -264,17 +265,17 @@ def test_top_has_a_line_for_each_stream_and_trainer() -> None:
 
 
 def test_an_unknown_figure_is_a_dash() -> None:
-    stream, trainer = replace(TOP_TRAIN, shuffle_score=None), replace(TOP_TRAINER, last_epoch=None)
-    text = shown(replace(NOW, streams=(StreamPace(stream, 0),), trainers=(TrainerPace(trainer, None, None),)))
+    stream = replace(TOP_TRAIN, shuffle_score=None)
+    trainer = replace(TOP_TRAINER, last_epoch=None, lag_steps=None, left_s=None)
+    text = shown(TopFrame(replace(TOP_STATUS, streams=(stream,), sessions=(trainer,)), {}))
     assert words_of(text, "train ")[5] == "-"
     assert words_of(text, "lr-0.01 ")[4:] == ["-", "90", "-", "5/16", "reads"]
     assert words_of(text, "pid 77 ")[-1] == "-"
 
 
 def test_troubles_come_first_and_an_unreachable_daemon_before_them() -> None:
-    wrong = replace(NOW, status=replace(TOP_STATUS, reload_failed=True))
-    assert shown(wrong).startswith("trouble: the last reload failed")
-    text = shown(UnreachableDaemon(wrong, 65.0))
+    assert shown(frame(reload_failed=True)).startswith("trouble: the last reload failed")
+    text = shown(frame(reload_failed=True, away_s=65.0))
     assert text.startswith("away for 1 min 5 s: no answer")
     assert "trouble" not in text
 
@@ -284,9 +285,9 @@ def test_troubles_come_first_and_an_unreachable_daemon_before_them() -> None:
 )
 def test_a_frame_taller_than_the_window_ends_with_the_number_of_hidden_lines(height: int, last: str) -> None:
     console = Console(file=io.StringIO(), width=80, height=height)
-    frame = crop_to_window(build_top_frame(replace(NOW, trainers=NOW.trainers * 5)), console)
+    cropped = crop_to_window(build_top_frame(frame(sessions=(TOP_TRAINER,) * 5)), console)
     with console.capture() as captured:
-        console.print(frame)
+        console.print(cropped)
     lines = [line.rstrip() for line in captured.get().splitlines()]
     assert len(lines) == min(height, 33)
     assert lines[-1].startswith(last)
@@ -300,12 +301,14 @@ LONG_TRAINER = replace(
     TRAINER, stream=LONG.name, rank=255, world=256, epoch=1234, own_step=123456, own_steps=1234567, credit=1024,
     held=999, doing="waiting", samples_per_s=123456.0, name="n" * 64, pid=4194303, batch_size=65536,
 )  # fmt: skip
-LONG_NOW = DaemonActivity(
-    replace(TOP_STATUS, streams=(LONG,), memory_used_bytes=1023 << 30),
-    (StreamPace(LONG, 1234),),
-    (TrainerPace(LONG_TRAINER, 1234, 3599.0),),
-    DataFlow(0.999, 0.999, 4096, 255.5, "transport"),
-)
+LONG_NOW = TopFrame(
+    replace(
+        TOP_STATUS, streams=(LONG,), sessions=(replace(LONG_TRAINER, lag_steps=1234, left_s=3599.0),),
+        memory_used_bytes=1023 << 30, reading_fraction=0.999, decoding_fraction=0.999, slots=4096,
+        waiting_trainers=255.5, bottleneck="transport",
+    ),
+    {LONG.name: 1234},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -319,7 +322,7 @@ LONG_NOW = DaemonActivity(
     ],
     ids=["status", "top"],
 )
-def test_every_figure_is_shown_within_80_columns(seen: DaemonStatus | DaemonActivity, figures: list[str]) -> None:
+def test_every_figure_is_shown_within_80_columns(seen: DaemonStatus | TopFrame, figures: list[str]) -> None:
     text = shown(seen)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert [figure for figure in figures if figure not in text] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.monitor.bad_samples import (
+from streamd.daemon.monitor.snapshot import (
     FAULT_KINDS,
     BadSamplePage,
     BadSampleView,

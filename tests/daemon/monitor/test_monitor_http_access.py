@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.monitor.http_access import (
+from streamd.daemon.monitor.http_server import (
     build_http_response,
     build_text_response,
     is_authorized,

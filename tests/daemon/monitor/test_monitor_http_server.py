@@ -8,12 +8,12 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from support.daemon_process import LIMIT_S
 from support.monitor_fake import Answer, answer, answers, ask, monitor, say
 from support.sample_metrics import SESSION, STATUS, STREAM, Books

@@ -24,12 +24,12 @@
  *   stopped: string | null, failed: string | null, remedy: string | null, poorly_mixed: string | null,
  * }} Stream
  *
- * Epochs count from 0; trainers of a stream with the same `cohort` share each decode; `left_s` is of this epoch, `lag`
- * in batches behind the furthest, the verdict that of the last epoch. Steps are the trainer's own.
+ * Epochs count from 0; trainers of a stream with the same `cohort` share each decode; `left_s` is of this epoch,
+ * `lag_steps` in batches behind the furthest, the verdict that of the last epoch. Steps are the trainer's own.
  * @typedef {{session: number, stream: string, rank: number, world: number, cohort: number | null, epoch: number,
  *   epochs: number | null, own_step: number, own_steps: number, batch_size: number, name: string, pid: number,
  *   credit: number, held: number, doing: string,
- *   doing_words: string, samples_per_s: number | null, lag: number | null, left_s: number | null,
+ *   doing_words: string, samples_per_s: number | null, lag_steps: number | null, left_s: number | null,
  *   verdict: string | null, verdict_short: string | null, verdict_words: string | null,
  * }} Trainer
  *

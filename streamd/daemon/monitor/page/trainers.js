@@ -93,7 +93,7 @@ function placeOf({ own_step, own_steps, left_s }) {
   return `step ${count(own_step)} of ${count(own_steps)}${left_s === null ? "" : ` · ${span(left_s)} left`}`;
 }
 
-function lagOf({ lag }) {
+function lagOf({ lag_steps: lag }) {
   return lag === 0 ? "level" : lag === null ? count(lag) : counted(lag, "batch", "batches");
 }
 
