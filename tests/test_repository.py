@@ -205,7 +205,7 @@ def test_only_entry_points_configure_logging_or_exit() -> None:
 
 def test_only_slots_the_journal_and_the_lock_of_a_process_make_memfds() -> None:
     assert {named(path) for path, call in calls_of(STREAMD) if call.name == "os.memfd_create"} <= {
-        "streamd/core/log/outputs.py",
+        "streamd/core/log/__init__.py",
         "streamd/ipc/local_daemon.py",
         "streamd/ipc/slots.py",
     }
