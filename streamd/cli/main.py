@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from streamd.cli.terminal.run_guarded import exit_without_typer, print_error, run_guarded
+from streamd.cli.terminal import exit_without_typer, print_error, run_guarded
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import LOOK_TIMEOUT_S
 
@@ -33,11 +33,7 @@ from streamd.cli.check.command import check  # noqa: E402 - after the check for 
 from streamd.cli.init.command import init  # noqa: E402 - as above
 from streamd.cli.keygen import keygen  # noqa: E402 - as above
 from streamd.cli.manifest import manifest  # noqa: E402 - as above
-from streamd.cli.pack.command import pack  # noqa: E402 - as above
-from streamd.cli.probe.command import probe  # noqa: E402 - as above
-from streamd.cli.service import service  # noqa: E402 - as above
-from streamd.cli.status.command import status, top  # noqa: E402 - as above
-from streamd.cli.terminal.options import (  # noqa: E402 - as above
+from streamd.cli.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
     CurveSecretOption,
@@ -51,6 +47,10 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     parse_size_option,
     use_curve_keys,
 )
+from streamd.cli.pack.command import pack  # noqa: E402 - as above
+from streamd.cli.probe.command import probe  # noqa: E402 - as above
+from streamd.cli.service import service  # noqa: E402 - as above
+from streamd.cli.status.command import status, top  # noqa: E402 - as above
 from streamd.cli.verify.command import verify  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256

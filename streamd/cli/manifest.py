@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, UncutHelpGroup
+from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, UncutHelpGroup
 from streamd.core.text import format_count
 from streamd.errors import MissingExtraError
 
@@ -68,7 +68,7 @@ def import_manifests(file: FileArgument, config: ConfigOption = DEFAULT_CONFIG) 
       streamd manifest import lists.streamd
     """
     try:
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
         from streamd.config.load import add_error_locations, load_config  # noqa: PLC0415 - as above
         from streamd.daemon.streams.catalog import find_state_directory  # noqa: PLC0415 - as above
         from streamd.daemon.streams.manifest_archive import import_lists  # noqa: PLC0415 - as above

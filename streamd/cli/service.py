@@ -20,7 +20,7 @@ from typing import Final
 
 import typer
 
-from streamd.cli.terminal.options import UncutHelpGroup
+from streamd.cli.options import UncutHelpGroup
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError, HostError, format_install_command
 

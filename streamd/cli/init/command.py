@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamd.cli.check.command import capture_source_notes
-from streamd.cli.terminal.options import (
+from streamd.cli.options import (
     DEFAULT_CONFIG,
     SIZE_HELP,
     EncodingOption,
@@ -58,7 +58,7 @@ def init(
     """
     try:
         from streamd.cli.init.config_text import format_starter_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - as above
         from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
         from streamd.daemon.starter.starter_config import make_starter_config  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import (
+from streamd.cli.options import (
     CurveSecretOption,
     CurveServerOption,
     EndpointOption,

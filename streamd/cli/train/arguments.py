@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from streamd.cli.terminal.options import complete_stream_names
+from streamd.cli.options import complete_stream_names
 
 
 class ClassWeightChoice(StrEnum):

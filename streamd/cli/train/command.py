@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import INTERRUPTED, StopSignals, exit_without_typer, print_error, run_guarded
 
 PROGRAM = "streamd-train"
 
@@ -22,7 +21,7 @@ try:
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
 
-from streamd.cli.terminal.options import (  # noqa: E402 - after the check for typer
+from streamd.cli.options import (  # noqa: E402 - after the check for typer
     CurveSecretOption,
     CurveServerOption,
     EndpointOption,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import StopSignals
 from streamd.cli.train.models import (
     choose_builder,
     choose_optimizer,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import JsonOption
+from streamd.cli.options import JsonOption
 from streamd.core.text import escape_unprintable
 
 if TYPE_CHECKING:
