@@ -72,7 +72,7 @@ IMPURE_CORE: Final = frozenset(
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
 ENTRY_POINTS: Final = re.compile(
     r"cli/(main|serve|service)\.py|cli/\w+/\w*command\.py|cli/terminal\.py|"
-    r"cli/demo/judge\.py|cli/probe/trainer_process\.py|core/log/\w+\.py|daemon/embedded\.py|"
+    r"cli/(demo|probe)\.py|core/log/\w+\.py|daemon/embedded\.py|"
     r"daemon/streams/listing_process\.py|daemon/starter/process\.py|worker/main\.py"
 )
 ENTRY_POINT_CALLS: Final = {
