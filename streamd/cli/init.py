@@ -25,8 +25,8 @@ from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
 if TYPE_CHECKING:
     from streamd.core.spec import LabelSpec
-    from streamd.daemon.starter.data_survey import DataKind
     from streamd.daemon.starter.starter_config import FormatPath, StarterConfig
+    from streamd.daemon.starter.survey import DataKind
 
 _STANDARD_OUTPUT: Final = Path("-")
 _COUNTED_CLASSES: Final = 10  # shown with their counts
@@ -62,8 +62,8 @@ def init(
     """
     try:
         from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
         from streamd.daemon.starter.starter_config import make_starter_config  # noqa: PLC0415 - as above
+        from streamd.daemon.starter.survey import StarterChoices  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd init") from error
     wanted, choices = parse_size_option(size), StarterChoices(root and root.absolute(), tuple(label or ()), encoding)

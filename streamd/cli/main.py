@@ -157,8 +157,8 @@ def _choose_config_source(
     try:
         # What is heavy is loaded only when it is needed, and not for --help.
         if path is not None:
-            from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
             from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - as above
+            from streamd.daemon.starter.survey import StarterChoices  # noqa: PLC0415 - as above
             from streamd.dataset.layouts import holds_streams  # noqa: PLC0415 - as above
 
             if not holds_streams(path):

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from streamd.core.text import format_count, is_encodable
-from streamd.daemon.starter.data_survey import (
-    PATH_KEY,
-    SMALL_SAMPLES,
-    DataKind,
-    DataSurvey,
-    StarterChoices,
-    build_refusal,
-    split_train_source,
-)
 from streamd.dataset.layouts import (
     CONFIG_SUFFIXES,
     TEST,
@@ -37,6 +28,65 @@ from streamd.dataset.layouts import (
 )
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.errors import ConfigError
+
+# --- The findings of a survey of the data at a path, in the keys of a configuration.
+
+DataKind = Literal["folder", "table", "tar", "yolo", "coco"]
+
+PATH_KEY: Final = "PATH"  # the argument's name in messages
+SMALL_SAMPLES: Final = 100  # with so many samples, a part of a fifth is empty for one seed in billions
+KINDS_SERVED: Final = (
+    "a folder of images, with masks or without, a table (.csv, .tsv, .parquet), a tar file, a folder of tar files, a "
+    "COCO file, or YOLO's data.yaml"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StarterChoices:
+    """What a user decides where the data leave it open: `root` of file names, names of `labels`, `encoding` of text."""
+
+    root: Path | None = None
+    labels: tuple[str, ...] = ()
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSurvey:
+    """The streams that the data make.
+
+    `sources` has the keys of each stream's source except `kind`, train first; paths are absolute. `is_split` means that
+    validation is held back from the samples of train, by `split_seed`; `is_small`, that there may be so few samples
+    that one side would be empty. `labels` None stands for the labels that the source has by itself. `own_labels` are
+    those of streams whose labels differ from train. `masks` are the patterns, below `path`, of the masks of each
+    stream's pictures. `left_out` gives the reason for each column that is no label. `layout`
+    says as what the data were recognised, where that is more than folders of pictures.
+    """
+
+    path: Path
+    kind: DataKind
+    sources: Mapping[str, Settings]
+    is_split: bool
+    is_small: bool
+    labels: Mapping[str, object] | None = None
+    own_labels: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    layout: str = ""
+    notes: tuple[str, ...] = ()
+    split_seed: int = 0
+
+
+def split_train_source(source: Settings) -> dict[str, Settings]:
+    """Returns the sources of train and validation, which split the samples of one source."""
+    return {name: {**source, "part": name} for name in (TRAIN, VALIDATION)}
+
+
+def build_refusal(what: str, remedy: str) -> ConfigError:
+    """Returns the error for a path from which no configuration can be made."""
+    return ConfigError(f"{PATH_KEY}: {what}; streamd makes a configuration only from {KINDS_SERVED}: {remedy}")
+
+
+# --- Finds which kind of data a path holds, and which streams its sub-folders make. Other data are refused by name.
 
 _TAR_SUFFIX: Final = ".tar"
 _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq")
@@ -108,7 +158,7 @@ def survey_data(path: Path, choices: StarterChoices | None = None) -> DataSurvey
             return _survey_folder(FolderTree(whole), chosen)
     suffix = whole.suffix.lower()
     if suffix in _TABLE_SUFFIXES:
-        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+        from streamd.daemon.starter.survey_labels import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
 
         return survey_table(whole, chosen)
     _check_choices(chosen, f"{format_path(whole)} is no table", root=suffix == ".json")
@@ -164,7 +214,7 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
         )
     # Parts that are folders of one kind each are surveyed below, since they may hold tars.
     if found and found[0].kind == "table":
-        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+        from streamd.daemon.starter.survey_labels import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
 
         table = survey_table(Path(str(found[0].streams[TRAIN].source["path"])), choices)
         return replace(table, layout=f"this looks like {found[0].name}: {found[0].seen}")
@@ -319,7 +369,7 @@ def build_part_sources(sources: dict[str, Settings]) -> dict[str, Settings]:
 
 
 def _survey_shards(path: Path, folders: dict[str, Path], notes: tuple[str, ...]) -> DataSurvey:
-    from streamd.daemon.starter.survey_shards import survey_shard_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
+    from streamd.daemon.starter.survey_labels import survey_shard_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
 
     found = survey_shard_labels(folders[TRAIN])
     return DataSurvey(

@@ -11,8 +11,8 @@ from support.daemon_process import write_images
 from streamd.cli import init
 from streamd.cli.init import format_entry, format_starter_config
 from streamd.config.load import load_config, parse_yaml
-from streamd.daemon.starter.data_survey import DataKind
 from streamd.daemon.starter.starter_config import LoggedProgress, StarterConfig, make_starter_config
+from streamd.daemon.starter.survey import DataKind
 
 NO_PROGRESS = LoggedProgress(lambda: 0.0)
 

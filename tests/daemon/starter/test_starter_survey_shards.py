@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.tar_shards import pack
 
-from streamd.daemon.starter.survey_shards import survey_shard_labels
+from streamd.daemon.starter.survey_labels import survey_shard_labels
 from streamd.errors import ConfigError
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamd.daemon.starter.data_survey import DataSurvey, StarterChoices
-from streamd.daemon.starter.survey_table import find_parts, survey_table
+from streamd.daemon.starter.survey import DataSurvey, StarterChoices
+from streamd.daemon.starter.survey_labels import find_parts, survey_table
 from streamd.errors import ConfigError
 
 FILES = [f"{number:03}.jpg" for number in range(8)]

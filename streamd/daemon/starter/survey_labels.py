@@ -6,31 +6,129 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.core.text import format_count, format_list
-from streamd.daemon.starter.data_survey import (
+from streamd.daemon.starter.survey import (
     PATH_KEY,
     SMALL_SAMPLES,
     DataSurvey,
     StarterChoices,
     split_train_source,
 )
-from streamd.daemon.starter.label_types import LabelGuess, guess_label_type
 from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
-from streamd.dataset.labels.cells import Column, SourceRows, Texts
+from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import compute_vector_width
+from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.text_encoding import decode_text
 from streamd.dataset.layouts import TEST, TRAIN, VALIDATION, Settings, split_words
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
+from streamd.dataset.tar.headers import TarMember
+from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
+from streamd.dataset.tar.samples import Shard, read_shard
 from streamd.errors import ConfigError, suggest_name
+
+# --- Guesses the type of a column of texts as a label: category, int or float; or why it is no label.
+
+MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
+_ROW_NUMBERS: Final = "numbers the rows"
+_WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
+_CODE: Final = r"^0[0-9]+$"  # 007 is a name and not the number 7
+# Whole numbers in a column with such a name are classes; in any other column they are quantities.
+_CLASS_NAME: Final = re.compile(
+    r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
+    r".-]?(id|no|index|idx|number|code))?$"
+)
+# The index of pandas, which numbers rows and is saved as a column, and how it and R name columns without a name.
+_INDEX_NAME: Final = re.compile(r"__index_level_[0-9]+__|Unnamed: ?[0-9]+.*|\.\.\.[0-9]+")
+_QUOTED_LIST: Final = r"^(?:[\[({]\s*['\"].*[\])}]|\[\s*\])?$"
+_ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ ]id$")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGuess:
+    """The `type` of a label, or None and why the column is `left_out`; a `note` about what was taken for what."""
+
+    type: str | None
+    left_out: str = ""
+    note: str = ""
+
+
+def guess_label_type(name: str, texts: Texts, *, is_chosen: bool = False) -> LabelGuess:
+    """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value.
+
+    `is_chosen`: somebody has named it as a label, so numbers in the order of the rows are one, too.
+    """
+    rows = len(texts)
+    if _INDEX_NAME.fullmatch(name):
+        return LabelGuess(None, "the index of a data frame, which numbers its rows")
+    gaps = _count_true(find_empty_texts(texts))
+    if gaps < rows and _count_true(pc.match_substring_regex(texts, _QUOTED_LIST)) == rows:
+        return LabelGuess("tags")
+    if gaps:
+        return LabelGuess(None, "empty" if gaps == rows else f"{format_count(gaps, 'row')} of {rows:,} have no value")
+    levels = int(pc.count_distinct(texts).as_py())
+    if levels == 1 and rows > 1:
+        return LabelGuess(None, f"{texts[0].as_py()!r} in every row")
+    numbers = _count_true(pc.match_substring_regex(texts, NUMBER))
+    words = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), texts.type))
+    if 0 < numbers < rows and numbers + _count_true(words) == rows:
+        return _describe_no_numbers(texts, numbers)
+    if numbers < rows:
+        return _guess_type_of_words(texts, levels, numbers)
+    if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
+        return LabelGuess("float")
+    guess = _guess_type_of_whole_numbers(name, texts, levels)
+    return LabelGuess("int") if guess.left_out == _ROW_NUMBERS and is_chosen else guess
+
+
+def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
+    rows = len(texts)
+    if levels <= min(MAX_CLASSES, max(2, rows // 2)):
+        return LabelGuess("category")
+    if numbers > rows // 2:
+        return _describe_no_numbers(texts, numbers)
+    return LabelGuess(None, f"{levels:,} different texts in {rows:,} rows")
+
+
+def _describe_no_numbers(texts: Texts, numbers: int) -> LabelGuess:
+    odd = texts.filter(pc.invert(pc.match_substring_regex(texts, NUMBER)))[0].as_py()
+    return LabelGuess(None, f"no number in {format_count(len(texts) - numbers, 'row')}, such as {odd[:40]!r}")
+
+
+def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:
+    rows = len(texts)
+    if _count_true(pc.match_substring_regex(texts, _CODE)):
+        guess = _guess_type_of_words(texts, levels, 0)
+        return LabelGuess(guess.type, guess.left_out, "has leading zeros, so its numbers are taken as texts")
+    if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
+        return LabelGuess("category")
+    if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):
+        return LabelGuess(None, _ROW_NUMBERS)
+    return LabelGuess("int")
+
+
+def _counts_rows(texts: Texts) -> bool:
+    numbers = pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64()).to_numpy()
+    return bool((np.diff(numbers) == 1).all())
+
+
+def _count_true(mask: Any) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+# --- Surveys the columns of a table: which one names the images, which are labels, and which one names the part.
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
@@ -353,3 +451,93 @@ def _build_sources(source: Settings, parts: TableParts | None) -> dict[str, Sett
     if VALIDATION in chosen:
         return chosen
     return {**split_train_source(chosen[TRAIN]), TEST: chosen[TEST]}
+
+
+# --- Finds labels beside the images of the first shard: classes, numbers and texts.
+
+
+_READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
+_MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label
+_JSON: Final = "json"
+_TEXT: Final = "txt"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLabels:
+    """The labels to write, or None for the class that shards have by themselves; and why others are left out.
+
+    `images` counts the images of the first shard.
+    """
+
+    images: int
+    labels: dict[str, object] | None
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def survey_shard_labels(path: Path) -> ShardLabels:
+    """Finds the labels in the first shard at `path`, a tar or a folder of tars. Raises ConfigError."""
+    files = patterns.find_files(str(path), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
+    first = files.file_path(0)
+    with translate_read_errors(first, PATH_KEY), first.open("rb", buffering=0) as file:
+        return _find_labels(read_shard(files.names[0], file.fileno(), int(files.sizes[0]), PATH_KEY, lambda _: None))
+
+
+def _find_labels(shard: Shard) -> ShardLabels:
+    # Only a file that stands beside every image can be a label.
+    complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
+    if shard.images and find_default_labels(shard):
+        others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
+        beside = (
+            (f"next to the images are {others}: labels: {{name: {{from: json:FIELD, type: float}}}} takes a field"),
+        )
+        return ShardLabels(len(shard.images), None, notes=beside if others else ())
+    labels: dict[str, object] = {}
+    left_out: dict[str, str] = {}
+    for name, source, texts in _iterate_fields(shard, complete):
+        guess = guess_label_type(name, pa.array(texts, pa.large_string()))
+        if guess.type is None:
+            left_out[source] = guess.left_out
+        else:
+            labels[name] = {"from": source, "type": guess.type}
+    note = f"the labels and their types were guessed from {format_path(shard.name)} alone"
+    return ShardLabels(len(shard.images), labels, left_out, (note,) if labels else ())
+
+
+def _iterate_fields(
+    shard: Shard, complete: Mapping[bytes, Mapping[bytes, TarMember]]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields the name, the `from` and the texts of each possible label: fields of .json files, and .txt files."""
+    samples = list(shard.images)[:_READ_SAMPLES]
+    for suffix, files in complete.items():
+        spelled = suffix.decode(errors="replace")
+        if spelled not in {_JSON, _TEXT} or any(files[each].size > _MAX_LABEL_BYTES for each in samples):
+            continue
+        contents = [shard.tar.read_member(files[each]) for each in samples]
+        if spelled == _TEXT:
+            yield "label", _TEXT, [_decode_text(each).strip() for each in contents]
+        else:
+            yield from ((name, f"{_JSON}:{name}", texts) for name, texts in collect_json_fields(contents))
+
+
+def _decode_text(data: bytes) -> str:
+    """Returns the text of a label; wrong bytes are replaced, since the listing reports them with their place."""
+    try:
+        return decode_text(data)
+    except UnicodeDecodeError:
+        return data.decode(errors="replace")
+
+
+def collect_json_fields(contents: list[bytes]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the fields that are a text or a number in every record, as texts; none if a record is no JSON object."""
+    try:
+        records = [decode_json_record(each) for each in contents]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    for name in records[0] if records else ():
+        try:
+            values = [decode_json_field(record[name]) if name in record else None for record in records]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if name and all(isinstance(value, str | int | float) for value in values):
+            yield name, [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
