@@ -1,4 +1,4 @@
-"""Surveys the columns of a table: which one names the images, which are labels, and which one names the part."""
+"""Surveys what may be labels: the columns of a table, and what stands beside the images in tars. Loads pyarrow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from streamd.daemon.starter.survey import (
     SMALL_SAMPLES,
     DataSurvey,
     StarterChoices,
-    split_train_source,
+    build_part_sources,
 )
 from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
@@ -30,7 +31,7 @@ from streamd.dataset.labels.convert import compute_vector_width
 from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 from streamd.dataset.labels.faults import raise_collected_faults
 from streamd.dataset.labels.text_encoding import decode_text
-from streamd.dataset.layouts import TEST, TRAIN, VALIDATION, Settings, split_words
+from streamd.dataset.layouts import PART_NAMES, TEST, TRAIN, VALIDATION, Settings, split_words
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
@@ -39,7 +40,7 @@ from streamd.dataset.tar.labels import decode_json_field, decode_json_record, fi
 from streamd.dataset.tar.samples import Shard, read_shard
 from streamd.errors import ConfigError, suggest_name
 
-# --- Guesses the type of a column of texts as a label: category, int or float; or why it is no label.
+# --- the type of a column of texts as a label: category, int or float; or why it is no label
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
 _ROW_NUMBERS: Final = "numbers the rows"
@@ -128,17 +129,14 @@ def _count_true(mask: Any) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 
-# --- Surveys the columns of a table: which one names the images, which are labels, and which one names the part.
+# --- the columns of a table: which one names the images, which are labels, and which one names the part
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
 _SUFFIX_ENDS: Final = tuple(each.decode() for each in IMAGE_SUFFIXES)
 _SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
-_PART_WORDS: Final = {
-    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
-    "dev": VALIDATION, "test": TEST, "testing": TEST,
-}  # fmt: skip
+_PART_WORDS: Final = {word: part for part, words in PART_NAMES.items() for word in words}
 # Columns that say where a row belongs, even where their cells name no part.
 _FOLD_COLUMNS: Final = frozenset({"fold", "folds", "kfold", "k_fold", "cv_fold", "split", "partition"})
 _PEOPLE: Final = frozenset(
@@ -187,7 +185,7 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(path, table.format_location)
     by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
-    texts = dict(_iterate_text_columns(by_name))
+    texts = _convert_text_columns(by_name)
     try:
         image, others = find_image_columns(path, texts, chosen.root)
     except ConfigError as error:
@@ -220,10 +218,15 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
         source["root"] = str(image.root)
     if chosen.encoding is not None:
         source["encoding"] = chosen.encoding
-    sources = _build_sources(source, parts)
+    where = {} if parts is None else {name: {"where": {parts.column: value}} for name, value in parts.values.items()}
+    sources = build_part_sources({name: {**source, **keys} for name, keys in (where or {TRAIN: {}}).items()})
     is_small = len(texts[image.name]) < SMALL_SAMPLES
+    nothing_there = (
+        f"none of {format_count(image.tried, 'file')} that column {image.name} names is in {image.root} or near it: "
+        "give their folder with --root"
+    )
     notes = (
-        *_build_image_notes(image),
+        *(() if image.found else (nothing_there,)),
         *(f"column {name} {guess.note}" for name, guess in guesses.items() if guess.note),
         *_build_repetition_notes(path, texts, image.name, [*positions], labels),
     )
@@ -231,9 +234,7 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     if counts[""]:
         left_out = {"without a name": "a data frame saves its index so"} | left_out
     in_order = {name: left_out[name] for name in ("without a name", *table.column_names) if name in left_out}
-    return DataSurvey(
-        path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=in_order, notes=notes
-    )
+    return DataSurvey(path, "table", sources, is_small, labels, left_out=in_order, notes=notes)
 
 
 def _find_reason_of_name(name: str, *, has_parts: bool) -> str:
@@ -290,24 +291,14 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
             )
 
 
-def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:
-    if image.found:
-        return ()
-    tried = format_count(image.tried, "file")
-    return (
-        f"none of {tried} that column {image.name} names is in {image.root} or near it: give their folder with --root",
-    )
-
-
-def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, Texts]]:
-    """Yields the columns whose cells can be read as texts, which are all except lists and the like."""
+def _convert_text_columns(by_name: Mapping[str, Column]) -> dict[str, Texts]:
+    """Returns the columns whose cells can be read as texts, which are all except lists and the like."""
+    texts: dict[str, Texts] = {}
     for name, column in by_name.items():
-        if cells.has_lists(column):
-            continue
-        try:
-            yield name, cells.convert_to_texts(column)
-        except ConfigError:  # `_guess_column` reports what it holds
-            continue
+        if not cells.has_lists(column):
+            with suppress(ConfigError):  # `_guess_column` reports what it holds
+                texts[name] = cells.convert_to_texts(column)
+    return texts
 
 
 def _guess_column(name: str, column: Column, texts: Mapping[str, Texts], *, is_chosen: bool) -> LabelGuess:
@@ -418,42 +409,25 @@ class TableParts:
 
 def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
     """Returns the column each of whose cells names a part of the data, train among them; None if there is none."""
+    truths = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
     for name, column in texts.items():
         small = name.casefold().replace(" ", "_")
         if small not in _PART_COLUMNS | _HELD_OUT_COLUMNS:
             continue
-        levels = pc.unique(column).to_pylist()
-        values = _find_held_out_values(levels) if small in _HELD_OUT_COLUMNS else _find_part_values(levels)
-        if TRAIN in values and len(values) > 1:
-            return TableParts(name, values)
+        levels: list[str] = pc.unique(column).to_pylist()
+        # Whether a row is held out, in words for yes and no.
+        if small in _HELD_OUT_COLUMNS:
+            if {truths.get(level.casefold()) for level in levels} == {False, True}:
+                return TableParts(name, {TRAIN: False, VALIDATION: True})
+            continue
+        # Standard case: each cell names a part, and no two words mean one.
+        words = {_PART_WORDS.get(level.casefold()): level for level in levels}
+        if None not in words and len(words) == len(levels) > 1 and TRAIN in words:
+            return TableParts(name, {part: words[part] for part in (TRAIN, VALIDATION, TEST) if part in words})
     return None
 
 
-def _find_part_values(levels: list[str]) -> dict[str, Scalar]:
-    """Returns the value of each part; empty if a cell holds another word, or if two words mean one part."""
-    streams = [_PART_WORDS.get(level.casefold()) for level in levels]
-    if None in streams or len(set(streams)) < len(streams):
-        return {}
-    values = dict(zip(streams, levels, strict=True))
-    return {stream: values[stream] for stream in (TRAIN, VALIDATION, TEST) if stream in values}
-
-
-def _find_held_out_values(levels: list[str]) -> dict[str, Scalar]:
-    known = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
-    truths = {known.get(level.casefold()) for level in levels}
-    return {TRAIN: False, VALIDATION: True} if truths == {False, True} else {}
-
-
-def _build_sources(source: Settings, parts: TableParts | None) -> dict[str, Settings]:
-    if parts is None:
-        return split_train_source(source)
-    chosen = {stream: {**source, "where": {parts.column: value}} for stream, value in parts.values.items()}
-    if VALIDATION in chosen:
-        return chosen
-    return {**split_train_source(chosen[TRAIN]), TEST: chosen[TEST]}
-
-
-# --- Finds labels beside the images of the first shard: classes, numbers and texts.
+# --- labels beside the images of the first shard: classes, numbers and texts
 
 
 _READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
@@ -462,46 +436,44 @@ _JSON: Final = "json"
 _TEXT: Final = "txt"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardLabels:
-    """The labels to write, or None for the class that shards have by themselves; and why others are left out.
+def survey_shards(path: Path, folders: Mapping[str, Path], notes: Sequence[str] = ()) -> DataSurvey:
+    """Returns the streams that tars at `path` make: `folders` has the tar, or the folder of tars, of each.
 
-    `images` counts the images of the first shard.
+    The labels are those that stand beside the images of the first shard of train. Raises ConfigError.
     """
-
-    images: int
-    labels: dict[str, object] | None
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def survey_shard_labels(path: Path) -> ShardLabels:
-    """Finds the labels in the first shard at `path`, a tar or a folder of tars. Raises ConfigError."""
-    files = patterns.find_files(str(path), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
+    files = patterns.find_files(str(folders[TRAIN]), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
     first = files.file_path(0)
-    with translate_read_errors(first, PATH_KEY), first.open("rb", buffering=0) as file:
-        return _find_labels(read_shard(files.names[0], file.fileno(), int(files.sizes[0]), PATH_KEY, lambda _: None))
-
-
-def _find_labels(shard: Shard) -> ShardLabels:
-    # Only a file that stands beside every image can be a label.
-    complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
-    if shard.images and find_default_labels(shard):
-        others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
-        beside = (
-            (f"next to the images are {others}: labels: {{name: {{from: json:FIELD, type: float}}}} takes a field"),
-        )
-        return ShardLabels(len(shard.images), None, notes=beside if others else ())
     labels: dict[str, object] = {}
     left_out: dict[str, str] = {}
-    for name, source, texts in _iterate_fields(shard, complete):
-        guess = guess_label_type(name, pa.array(texts, pa.large_string()))
-        if guess.type is None:
-            left_out[source] = guess.left_out
+    found = [*notes]
+    with translate_read_errors(first, PATH_KEY), first.open("rb", buffering=0) as file:
+        shard = read_shard(files.names[0], file.fileno(), int(files.sizes[0]), PATH_KEY, lambda _: None)
+        # Only a file that stands beside every image can be a label.
+        complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
+        has_classes = bool(shard.images and find_default_labels(shard))
+        if has_classes:
+            others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
+            if others:
+                take = "labels: {name: {from: json:FIELD, type: float}} takes a field"
+                found.append(f"next to the images are {others}: {take}")
         else:
-            labels[name] = {"from": source, "type": guess.type}
-    note = f"the labels and their types were guessed from {format_path(shard.name)} alone"
-    return ShardLabels(len(shard.images), labels, left_out, (note,) if labels else ())
+            for name, source, texts in _iterate_fields(shard, complete):
+                guess = guess_label_type(name, pa.array(texts, pa.large_string()))
+                if guess.type is None:
+                    left_out[source] = guess.left_out
+                else:
+                    labels[name] = {"from": source, "type": guess.type}
+            if labels:
+                found.append(f"the labels and their types were guessed from {format_path(shard.name)} alone")
+    return DataSurvey(
+        path,
+        "tar",
+        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
+        is_small=len(shard.images) < SMALL_SAMPLES,
+        labels=None if has_classes else labels,
+        left_out=left_out,
+        notes=tuple(found),
+    )
 
 
 def _iterate_fields(

@@ -130,6 +130,7 @@ def test_lists_of_parquet_are_vectors_and_tags(tmp_path: Path) -> None:
         ("is_valid", ["False", "True"], {"train": False, "validation": True}),
         ("is_valid", ["0", "1"], {"train": False, "validation": True}),
         ("set", ["train", "test"], {"train": "train", "test": "test"}),
+        ("split", ["train", "eval"], {"train": "train", "validation": "eval"}),
         ("split", ["train", "train"], None),
         ("split", ["train", "extra"], None),
         ("split", ["val", "validation", "train"], None),
