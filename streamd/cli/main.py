@@ -1,4 +1,4 @@
-"""`streamd`: the command line. serve, show, demo and schema are here, others in modules of their own."""
+"""`streamd`: the command line. Commands of a page or less are here, others in modules of their own."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from streamd.cli.terminal.run_guarded import exit_without_typer, print_error, run_guarded
+import msgspec
+
+from streamd.cli.terminal import exit_without_typer, print_error, run_guarded
+from streamd.core.text import escape_unprintable, format_count
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
     from streamd.daemon.socket_activation import HandedSockets
+    from streamd.daemon.streams.manifest_archive import ExchangedList
     from streamd.daemon.systemd import ServiceManager
 
 PROGRAM = "streamd"
@@ -30,20 +34,16 @@ except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
-from streamd.cli.init.command import init  # noqa: E402 - as above
-from streamd.cli.keygen import keygen  # noqa: E402 - as above
-from streamd.cli.manifest import manifest  # noqa: E402 - as above
-from streamd.cli.pack.command import pack  # noqa: E402 - as above
-from streamd.cli.probe.command import probe  # noqa: E402 - as above
-from streamd.cli.service import service  # noqa: E402 - as above
-from streamd.cli.status.command import status, top  # noqa: E402 - as above
-from streamd.cli.terminal.options import (  # noqa: E402 - as above
+from streamd.cli.init import init  # noqa: E402 - as above
+from streamd.cli.options import (  # noqa: E402 - as above
     DEFAULT_CONFIG,
     SIZE_HELP,
+    ConfigOption,
     CurveSecretOption,
     CurveServerOption,
     EncodingOption,
     EndpointOption,
+    JsonOption,
     LabelOption,
     RootOption,
     UncutHelpGroup,
@@ -51,7 +51,9 @@ from streamd.cli.terminal.options import (  # noqa: E402 - as above
     parse_size_option,
     use_curve_keys,
 )
-from streamd.cli.verify.command import verify  # noqa: E402 - as above
+from streamd.cli.pack.command import pack  # noqa: E402 - as above
+from streamd.cli.service import service  # noqa: E402 - as above
+from streamd.cli.status.command import status, top  # noqa: E402 - as above
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -155,8 +157,8 @@ def _choose_config_source(
     try:
         # What is heavy is loaded only when it is needed, and not for --help.
         if path is not None:
-            from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
             from streamd.daemon.starter.process import build_config_in_process  # noqa: PLC0415 - as above
+            from streamd.daemon.starter.survey import StarterChoices  # noqa: PLC0415 - as above
             from streamd.dataset.layouts import holds_streams  # noqa: PLC0415 - as above
 
             if not holds_streams(path):
@@ -207,7 +209,7 @@ def demo(
     for library, extra in (("pydantic", "serve"), ("rich", "serve"), ("keras", "train"), ("tensorflow", "train")):
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, extra, "streamd demo")
-    from streamd.cli.demo.run import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
+    from streamd.cli.demo import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
 
     run_demo(QUICK_DEMO if quick else FULL_DEMO, output)
 
@@ -267,6 +269,201 @@ def parse_batch_position(text: str) -> tuple[int, int]:
             "the first epoch"
         )
     return int(found[1]), int(found[2])
+
+
+def probe(
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="The stream to drain.", autocompletion=complete_stream_names)
+    ],
+    endpoint: EndpointOption = None,
+    curve_secret: CurveSecretOption = None,
+    curve_server: CurveServerOption = None,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
+    trainers: Annotated[
+        int, typer.Option(min=1, metavar="K", help="How many trainer processes run at the same time.")
+    ] = 1,
+    headroom: Annotated[
+        bool, typer.Option("--headroom", help="Also replay batches from memory, to measure the rate without loading.")
+    ] = False,
+    load: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:STEP", help="Your function, such as a training step. It is called with each batch."
+        ),
+    ] = None,
+    digest: Annotated[
+        bool, typer.Option("--digest", help="Also compute a digest of the order, ids, labels and pixels.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Drains a stream as fast as possible, and reports the rate, the time spent waiting, and the receipts.
+
+    Each trainer is a separate process that reads one byte of every memory page. decodes/batch shows how well they
+    share: 1 means that each batch was decoded once for all of them. A line for each epoch names what limited it: disk,
+    if workers waited for reads; decode, if all workers were busy; transport, if batches were ready but the trainer
+    still waited for them; or the trainer itself. Draining should take at least a few seconds: for a small stream, raise
+    --epochs.
+
+    With --headroom, the probe then gives each trainer the same 16 batches from memory, again and again, and reports the
+    rate without any loading. A trainer without a training step mostly waits for data, so name your own step with
+    --load. If the probe then reports that data cost next to nothing, a faster data pipeline would not speed up your
+    training. The first batch is not timed, so a step may compile during it. A step must not return before its work is
+    done.
+
+    \b
+    Examples:
+      streamd probe train --trainers 4 --epochs 2
+      streamd probe train --headroom
+      streamd probe train --headroom --load mytrainer:step
+
+    \b
+      # mytrainer.py, in the current directory
+      model = ...                             # made once
+      def step(batch):                        # batch.images, batch.labels["label"], ...
+          model.train_on_batch(batch.images, batch.labels["label"])
+    """
+    from streamd.cli.probe import TrainerRequest, probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
+    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
+
+    use_curve_keys(curve_secret, curve_server)
+    request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
+    result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
+    typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def verify(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Receipts of all ranks: receipts-RANK.jsonl, or output of probe --json."
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Checks that the receipts of all ranks add up to one epoch, each batch once, whatever their hosts and worlds were.
+
+    Give the files of all ranks: those that ResumeCallback and `streamd-train --resume DIR` write as
+    DIR/receipts-RANK.jsonl, one line for each receipt.to_json(), or the output of `streamd probe --json`. Each epoch in
+    them is added up. The same steps in several files count once, and their digests are computed again from the plan.
+
+    Names the batches that are missing, that came twice, and those for which the files differ, and ranks that saw other
+    pixels. A rank that continued from a token has in its receipt what all ranks had done until then: such parts are
+    listed as "by token". Steps that the job repeated, since it continued at an earlier token, count once. Receipts that
+    say `changed`, and those of versions without the identity of the pixels, are noted.
+
+    The exit status is 0 if every epoch is one epoch exactly, 1 if not, and 2 if a file cannot be read, or a receipt in
+    it has numbers that contradict each other.
+
+    \b
+    Example:
+      streamd verify run-*/receipts-*.jsonl
+    """
+    from streamd.cli.verify import build_epoch_report, read_receipts  # noqa: PLC0415 - NumPy only when it is needed
+    from streamd.core.rank_receipts import add_up_receipts  # noqa: PLC0415 - as above
+
+    sums = add_up_receipts([each for file in files for each in read_receipts(file)])
+    is_whole = all(each.is_one_epoch for each in sums)
+    if json:
+        typer.echo(msgspec.json.encode({"ok": is_whole, "epochs": [*map(build_epoch_report, sums)]}))
+    else:
+        for each in sums:
+            for line in each.format_lines():
+                typer.echo(escape_unprintable(line))
+    raise typer.Exit(0 if is_whole else 1)
+
+
+def keygen(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder for the two files; made if missing.")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The name of the pair; default the folder's own.")
+    ] = None,
+) -> None:
+    """Makes a CURVE key pair: NAME.key, which others may read, and NAME.key_secret, which stays where it is."""
+    from streamd.client.sockets import create_key_pair  # noqa: PLC0415 - not needed for --help
+    from streamd.ipc.key_files import write_key_files  # noqa: PLC0415 - as above
+
+    chosen = folder.absolute().name if name is None else name
+    if not chosen or "/" in chosen or chosen.startswith("."):
+        raise ConfigError(f"--name {chosen!r}: this cannot be the name of a file; use letters and digits")
+    try:
+        public, secret = write_key_files(folder, chosen, create_key_pair())
+    except OSError as error:
+        raise ConfigError(f"cannot write keys to {folder}: {error.strerror}; choose a folder of your own") from error
+    typer.echo(f"{public} may be read by anyone: copy it to the hosts that should know this key")
+    typer.echo(f"{secret} is the secret half: keep it where it is used, readable by its user alone")
+
+
+# --- takes lists of samples from one host to another
+
+
+manifest = typer.Typer(
+    cls=UncutHelpGroup, no_args_is_help=True, rich_markup_mode=None,
+    help="Takes the lists of samples to another host, which then serves the same batches from its copy of the data.",
+)  # fmt: skip
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the lists.")]
+
+
+@manifest.command("export")
+def export_manifests(file: FileArgument, config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Writes the lists of all streams of a configuration to FILE, for another host.
+
+    The lists are those that `streamd serve` uses, from the same state folder; streams that were not listed yet are
+    listed now. FILE names neither this host's folders nor the times of its files. It also has the verdicts on samples
+    whose bytes were read and cannot be decoded; those on files that this host could not read stay here.
+
+    \b
+    Example:
+      streamd manifest export lists.streamd
+    """
+    try:
+        from streamd.config.load import add_error_locations, load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.daemon.streams.catalog import find_state_directory, find_unlisted_streams  # noqa: PLC0415 - as above
+        from streamd.daemon.streams.listing_process import list_samples_in_process  # noqa: PLC0415 - as above
+        from streamd.daemon.streams.manifest_archive import export_lists  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd manifest") from error
+    settings, state = load_config(config), find_state_directory()
+    if find_unlisted_streams(settings, state):
+        asyncio.run(list_samples_in_process(config, state))
+    with add_error_locations(settings):
+        _print_lists(export_lists(settings, state, file))
+
+
+@manifest.command("import")
+def import_manifests(file: FileArgument, config: ConfigOption = DEFAULT_CONFIG) -> None:
+    """Makes the lists in FILE those of this host, whose configuration may differ only in its paths.
+
+    Every listed file is looked up below this host's paths, and must have the listed size. Its time may be another one:
+    this host's own times are recorded, so that a file that changes later is noticed. Nothing is changed if a file is
+    missing. A daemon that serves these lists must be stopped first. Verdicts of this host on the same streams are
+    replaced by those in FILE.
+
+    Streams of equal settings then have the same order on both hosts, and with the same versions installed the same
+    pixels. Set `expect` in the configuration to be sure; `streamd check` prints what to write.
+
+    \b
+    Example:
+      streamd manifest import lists.streamd
+    """
+    try:
+        from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.config.load import add_error_locations, load_config  # noqa: PLC0415 - as above
+        from streamd.daemon.streams.catalog import find_state_directory  # noqa: PLC0415 - as above
+        from streamd.daemon.streams.manifest_archive import import_lists  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd manifest") from error
+    settings = load_config(config)
+    with add_error_locations(settings), create_progress_display() as shown:
+        lists = import_lists(settings, find_state_directory(), file, shown.update_listing)
+    _print_lists(lists)
+
+
+def _print_lists(lists: Iterable[ExchangedList]) -> None:
+    for each in lists:
+        samples, verdicts = format_count(each.samples, "sample"), format_count(each.verdicts, "verdict")
+        typer.echo(f"{each.stream}: {samples}, order {each.order_id}, {verdicts}")
 
 
 def completion(context: typer.Context) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 import typer
 
-from streamd.cli.terminal.options import UncutHelpGroup
+from streamd.cli.options import UncutHelpGroup
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError, HostError, format_install_command
 
@@ -66,7 +66,6 @@ _COMMAND_PATTERN: Final = re.compile(r"@streamd@(-\w+)?")  # a path, which has t
 _SCHEMA_PATH: Final = "streamd/config/config.schema.json"
 
 _UNIT_NAME_BYTES: Final = 255
-_PLAIN_BYTES: Final = frozenset((string.ascii_letters + string.digits + ":_.").encode())
 _UNSTARTABLE_CHARS: Final = frozenset("'\"\\")
 _UNQUOTED_CHARS: Final = frozenset(string.ascii_letters + string.digits + "/._-+,@=")
 
@@ -106,11 +105,12 @@ def remove() -> None:
 class ServiceHost:
     """The host on which the service is installed; its parts can be replaced in tests.
 
-    `run_command` runs a command, `print_line` prints what was done, and `root` is the root of all paths.
+    `run_command` runs a command and returns its output, `print_line` prints what was done, and `root` is the root of
+    all paths.
     """
 
     print_line: Callable[[str], None]
-    run_command: Callable[[tuple[str, ...]], None]
+    run_command: Callable[[tuple[str, ...]], str]
     root: Path = Path("/")
 
     def resolve_path(self, place: Path) -> Path:
@@ -140,11 +140,12 @@ class ServiceHost:
         self.print_line(f"wrote {place}")
 
 
-def run_host_command(command: tuple[str, ...]) -> None:
-    """Runs a command of the host. Raises HostError, with the command's stderr, if it fails."""
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+def run_host_command(command: tuple[str, ...]) -> str:
+    """Runs a command of the host, and returns its output. Raises HostError, with the command's stderr, if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise HostError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def check_root_and_systemd() -> None:
@@ -177,7 +178,19 @@ def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> Non
     _remove_files(host, _FORMER_FILES)
     _write_bind_drop_ins(host, unseen)
     _write_mount_orders(host)  # comes before the first configuration, whose data are only an example
-    _write_first_config(host)
+    # A first configuration, and the folders for further ones.
+    for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
+        host.create_folder(folder)
+    if host.resolve_path(CONFIG_PATH).exists():
+        host.print_line(f"left {CONFIG_PATH} as it is")
+    else:
+        first = (SHARE_FOLDER / "config.yaml").read_text(encoding="utf-8")
+        schema = SHARE_FOLDER.parent / "config" / "config.schema.json"
+        host.write_file(CONFIG_PATH, first.replace(f"$schema={_SCHEMA_PATH}", f"$schema={schema}"))
+        host.print_line(
+            f"say in {CONFIG_PATH} where the images are; if they are on a separate file system, install again after "
+            "that"
+        )
     host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
     host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))
     host.run_command(("systemctl", "daemon-reload"))
@@ -222,13 +235,8 @@ def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
         host.resolve_path(place).unlink(missing_ok=True)
         if unseen:
             binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
-            host.write_file(
-                place,
-                (
-                    "# Services cannot see the folder of the command, so this makes it visible to "
-                    f"them.\n[Service]\n{binds}"
-                ),
-            )
+            why = "# Services cannot see the folder of the command, so this makes it visible to them.\n"
+            host.write_file(place, f"{why}[Service]\n{binds}")
         else:
             host.remove_empty_folder(place.parent)
 
@@ -246,7 +254,7 @@ def _write_mount_orders(host: ServiceHost) -> None:
     ):
         unit, place = f"{config.parent.name}.service", f"/etc/{config.parent.name}/config.yaml"
         try:
-            mounts = _find_mount_units(config)
+            mounts = _find_mount_units(host, config)
         except ConfigError as error:
             waits = "as before" if host.resolve_path(_build_mount_order_path(unit)).exists() else "for no mount"
             host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; fix it, and install again")
@@ -264,14 +272,20 @@ def _build_mount_order_path(unit: str) -> Path:
     return _UNITS_FOLDER / f"{unit}.d" / _MOUNTS_DROP_IN
 
 
-def _find_mount_units(config: Path) -> list[str]:
-    """Returns the mount units of configured data and caches, by their paths as written and with links resolved."""
+def _find_mount_units(host: ServiceHost, config: Path) -> list[str]:
+    """Returns the units of all mounts on which configured data and caches may be, outermost first, without `/`."""
     from streamd.config.load import load_config  # noqa: PLC0415 - heavy, and only here
     from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
 
     streams = load_config(config).streams.values()
     places = [*list_data_places(streams), *(each.cache.path for each in streams if each.cache)]
-    return list_mount_units([*places, *(place.resolve() for place in places)])
+    # The paths as they are written, and with links resolved; systemd takes none with `..` in it.
+    paths = [Path(os.path.normpath(path)) for place in places for path in (place, place.resolve())]
+    above = sorted({str(part) for path in paths for part in (path, *path.parents) if part.name})
+    if not above:
+        return []
+    names = host.run_command(("systemd-escape", "--path", "--suffix=mount", *above)).split()
+    return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others
 
 
 def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
@@ -282,22 +296,7 @@ def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
             host.remove_empty_folder(_UNITS_FOLDER / path.parent.name)
 
 
-def _write_first_config(host: ServiceHost) -> None:
-    """Writes a first configuration, and creates the folders for further ones."""
-    for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
-        host.create_folder(folder)
-    if host.resolve_path(CONFIG_PATH).exists():
-        host.print_line(f"left {CONFIG_PATH} as it is")
-        return
-    first = (SHARE_FOLDER / "config.yaml").read_text(encoding="utf-8")
-    schema = SHARE_FOLDER.parent / "config" / "config.schema.json"
-    host.write_file(CONFIG_PATH, first.replace(f"$schema={_SCHEMA_PATH}", f"$schema={schema}"))
-    host.print_line(
-        f"say in {CONFIG_PATH} where the images are; if they are on a separate file system, install again after that"
-    )
-
-
-# --- how paths are spelled in units: systemd.syntax(7), systemd.exec(5), systemd.unit(5); pure
+# --- how paths are spelled in units: systemd.syntax(7), systemd.exec(5); pure
 
 
 def quote_path(path: PurePath | str) -> str:
@@ -324,23 +323,3 @@ def format_start_command(path: PurePath | str) -> str:
     if not _UNSTARTABLE_CHARS.intersection(str(path)):
         return word
     return f'/bin/sh -c \'exec "$$0" "$$@"\' {word.replace("$", "$$")}'
-
-
-def list_mount_units(paths: Iterable[PurePath]) -> list[str]:
-    """Returns the units of all mounts on which these absolute paths may be, outermost first, without `/`."""
-    places = {part for path in paths for part in (path, *path.parents) if part.name}
-    names = [f"{escape_unit_path(place)}.mount" for place in sorted(places)]
-    return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others either
-
-
-def escape_unit_path(path: PurePath) -> str:
-    """Escapes a path like `systemd-escape --path`."""
-    return "-".join(_escape_path_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
-
-
-def _escape_path_part(part: str, *, is_first: bool) -> str:
-    data = part.encode(errors="surrogateescape")
-    return "".join(
-        chr(byte) if byte in _PLAIN_BYTES and not (is_first and not place and byte == ord(".")) else rf"\x{byte:02x}"
-        for place, byte in enumerate(data)
-    )

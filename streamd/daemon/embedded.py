@@ -46,9 +46,8 @@ async def _serve(config_source: ConfigInput, request: LocalDaemonRequest, on_rea
 
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     """Returns the requested configuration, or one made from the data that the request names. Raises ConfigError."""
-    from streamd.daemon.starter.data_survey import StarterChoices  # noqa: PLC0415 - as above
     from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
-    from streamd.daemon.starter.survey import names_configuration, names_data  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.survey import StarterChoices, names_configuration, names_data  # noqa: PLC0415 - as above
 
     if isinstance(request.config, dict):
         return request.config
@@ -73,8 +72,7 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
 
 def _rephrase_for_python(text: str) -> str:
     """An error about data without the names of a command's arguments, which callers of streamd.local do not write."""
-    from streamd.daemon.starter.data_survey import PATH_KEY  # noqa: PLC0415 - as above
-    from streamd.daemon.starter.survey import CONFIG_REMEDY  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.survey import CONFIG_REMEDY, PATH_KEY  # noqa: PLC0415 - as above
 
     named = text.removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
     return re.sub(r"--(root|label|encoding)\b", r"\1=", named)

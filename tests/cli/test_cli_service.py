@@ -14,11 +14,9 @@ from streamd.cli import service
 from streamd.cli.main import main
 from streamd.cli.service import (
     ServiceHost,
-    escape_unit_path,
     find_streamd_command,
     format_start_command,
     install_on_host,
-    list_mount_units,
     quote_path,
     remove_from_host,
     run_host_command,
@@ -37,7 +35,15 @@ class HostRecorder:
     def __init__(self, root: Path) -> None:
         self.commands: list[str] = []
         self.said: list[str] = []
-        self.host = ServiceHost(self.said.append, lambda command: self.commands.append(" ".join(command)), root)
+        self.host = ServiceHost(self.said.append, self.run, root)
+
+    def run(self, command: tuple[str, ...]) -> str:
+        """Does nothing, but escapes plain paths as systemd-escape does."""
+        self.commands.append(" ".join(command))
+        if command[0] != "systemd-escape":
+            return ""
+        assert command[1:3] == ("--path", "--suffix=mount")
+        return " ".join(f"{path.strip('/').replace('/', '-')}.mount" for path in command[3:])
 
     def write_config(self, unit: str, text: str) -> Path:
         path = self.host.root / "etc" / unit / "config.yaml"
@@ -247,22 +253,17 @@ def test_a_path_that_no_unit_can_hold_is_refused(path: str) -> None:
         quote_path(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "escaped"),
-    [
-        ("/mnt/data", "mnt-data"),
-        ("/mnt/my-data 2", r"mnt-my\x2ddata\x202"),
-        ("/.hidden/.too", r"\x2ehidden-.too"),
-        ("/größe/50%", r"gr\xc3\xb6\xc3\x9fe-50\x25"),
-    ],
-)
-def test_a_mount_has_the_name_that_systemd_gives_it(path: str, escaped: str) -> None:
-    assert escape_unit_path(Path(path)) == escaped
-
-
-def test_mounts_above_data_are_listed_once_if_systemd_can_name_them() -> None:
-    assert list_mount_units([Path("/mnt/a/b"), Path("/mnt/a")]) == ["mnt.mount", "mnt-a.mount", "mnt-a-b.mount"]
-    assert list_mount_units([Path("/mnt") / ("x" * 250)]) == ["mnt.mount"]
+def test_mounts_above_data_are_named_once_if_systemd_can_name_them(recorder: HostRecorder) -> None:
+    paths = {"a": "/mnt/a/b/../b", "b": "/mnt/a", "c": f"/mnt/{'x' * 250}"}
+    streams = (
+        f"  {name}: {{source: {{kind: folder, path: {path}}}, image: {{size: [8, 8]}}}}\n"
+        for name, path in paths.items()
+    )
+    recorder.write_config("streamd", f"streams:\n{''.join(streams)}")
+    install_on_host(recorder.host, STREAMD, [])
+    orders = (recorder.host.root / UNITS / "streamd.service.d" / "30-data.conf").read_text().splitlines()
+    units = ("mnt.mount", "mnt-a.mount", "mnt-a-b.mount")
+    assert orders[2:] == [f"{key}={unit}" for unit in units for key in ORDERS]
 
 
 @pytest.mark.parametrize("what", ["install", "remove"])

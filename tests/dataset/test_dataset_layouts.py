@@ -16,9 +16,8 @@ import pytest
 from PIL import Image
 from support.source_configs import Folder, Stream, scanned, unlabelled
 
-from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config, make_starter_config
-from streamd.daemon.starter.survey import names_data, survey_data
+from streamd.daemon.starter.survey import StarterChoices, names_data, survey_data
 from streamd.dataset.layouts import holds_streams
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import ImageSource

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.rank_receipts import make_receipt
 
-from streamd.cli.verify.receipt_files import read_receipts
+from streamd.cli.verify import read_receipts
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 
 

@@ -55,7 +55,7 @@ def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
     "module",
     [
         "cli.check.reader_process",
-        "cli.probe.trainer_process",
+        "cli.probe",
         "daemon.streams.digest_process",
         "daemon.streams.listing_process",
         "gate.__main__",

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamd.cli.options import complete_stream_names
 from streamd.cli.pack.workdir import read_journal
-from streamd.cli.terminal.options import complete_stream_names
-from streamd.cli.verify.receipt_files import read_receipts
+from streamd.cli.verify import read_receipts
 from streamd.config.load import load_config
 from streamd.core.spec_file import read_spec
 from streamd.daemon.streams.catalog import scan_stream_sources

@@ -14,7 +14,7 @@ from PIL import Image
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.reader_messages import StreamToRead
 from streamd.cli.check.run import inspect_data
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.daemon.streams.served_stream import ServedStream
 from support.daemon_process import stream_config, write_images
 from support.smooth_pictures import png
@@ -55,7 +55,7 @@ def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object
 def surveyed(place: Path, folder: Path, **changes: object) -> CheckFindings:
     """What is found in a stream `train` over a folder of classes."""
     config = config_of(place, {"train": stream_config(folder, **changes)})
-    return inspect_data(config, SilentProgress())
+    return inspect_data(config, ProgressDisplay())
 
 
 def told(stream: ServedStream) -> StreamToRead:

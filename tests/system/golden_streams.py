@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from support.daemon_process import DaemonProcess  # noqa: E402 - its folder is on the path only now, when this runs as a command
 
-from streamd.cli.probe import trainer_process  # noqa: E402 - as above
+from streamd.cli import probe  # noqa: E402 - as above
 from streamd.client import Batch, Stream  # noqa: E402 - as above
 
 EPOCHS: Final = 2
@@ -115,7 +115,7 @@ def digest_daemon(endpoint: str) -> Digests:
 
 
 def digest_stream(name: str, endpoint: str) -> list[str]:
-    drained = trainer_process.drain_stream(name, endpoint, EPOCHS, digest=True)
+    drained = probe.drain_stream(name, endpoint, EPOCHS, digest=True)
     assert all(receipt.ok for receipt in drained.receipts)
     return drained.digest
 
@@ -130,7 +130,7 @@ def digest_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Bat
 def _digest_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
-        trainer_process._add_batch_to_digest(summing, batch)
+        probe._add_batch_to_digest(summing, batch)
     return summing.hexdigest()
 
 

@@ -18,7 +18,7 @@ from support.daemon_reload import said
 
 import streamd
 from streamd.cli.check.run import inspect_data
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
@@ -164,7 +164,7 @@ def test_clips_go_on_over_a_few_junk_files_and_check_says_as_the_daemon_does(
     images = {"clip": {"from": "photo", "size": [8, 8], "frames": frames}}
     clips = {"source": source, "images": images, "batch_size": 8, "bad_samples": {"max_fraction": 0.01}}
     (tmp_path / "config.json").write_text(json.dumps({"streams": {"clips": clips}}))
-    found = inspect_data(tmp_path / "config.json", SilentProgress()).streams["clips"].bad_samples
+    found = inspect_data(tmp_path / "config.json", ProgressDisplay()).streams["clips"].bad_samples
     assert (found.stops is not None, found.allowed, found.unreadable_files) == (stops, 10, len(junk))
     daemon = start_daemon({"streams": {"clips": clips}})
     with streamd.connect(daemon.endpoint) as client, client.subscribe("clips", epochs=1) as stream:

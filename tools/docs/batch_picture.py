@@ -12,7 +12,7 @@ from typing import Final
 from scene_pictures import draw_masked_batch
 
 import streamd
-from streamd.cli.demo.road import write_driving_set
+from streamd.cli.demo import write_driving_set
 from streamd.decode.drawn_picture import draw_sheet
 
 PICTURE: Final = Path(__file__).resolve().parents[2] / "docs" / "batch.png"

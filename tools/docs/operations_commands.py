@@ -9,7 +9,7 @@ import typer
 from operations_table import code, table
 
 from streamd.cli.main import app
-from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
+from streamd.cli.terminal import INTERRUPTED, TERMINATED
 
 # command: what 0 says, what 1 says, what 2 says beyond a mistake in the command itself
 STATUSES: Final[dict[str, tuple[str, str, str]]] = {

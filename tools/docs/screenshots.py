@@ -24,7 +24,7 @@ from support.chromium import PATIENCE_MS, chromium_path
 from support.daemon_process import DaemonProcess
 
 import streamd
-from streamd.cli.demo.road import write_driving_set
+from streamd.cli.demo import write_driving_set
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 ROADS: Final = 2000

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 from fuzz.target import FuzzTarget, RunCase, load_target, run_case
-from streamd.core.log.outputs import LineFormatter
+from streamd.core.log import LineFormatter
 from streamd.limits import WORKER_ENVIRONMENT
 
 _LENGTH: Final = struct.Struct("<I")

@@ -11,7 +11,7 @@ from typing import Final
 from fuzz.message_targets import SPEC, open_plain_runner
 from fuzz.structures import edit_json
 from fuzz.target import FuzzTarget
-from streamd.cli.verify.receipt_files import read_receipts
+from streamd.cli.verify import read_receipts
 from streamd.core.rank_receipts import add_up_receipts
 from streamd.core.receipt import EpochTally, TallyStart
 from streamd.core.sampler import SampleOrder, compute_batch_ids, compute_order_id

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from streamd.cli.terminal.run_guarded import exit_with_error
+from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from streamd.cli.terminal import exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def check(
         _exit_with_trouble(error, as_json=json)
     try:
         from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     try:

@@ -22,7 +22,7 @@ from streamd.cli.check.summary import (
     choose_sample_ids,
     split_into_sample_groups,
 )
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
 from streamd.config.schema import Config
@@ -52,7 +52,7 @@ from streamd.ipc import endpoint
 from streamd.limits import MIB
 
 
-def inspect_data(path: Path, progress: SilentProgress, max_files: int | None = None) -> CheckFindings:
+def inspect_data(path: Path, progress: ProgressDisplay, max_files: int | None = None) -> CheckFindings:
     """Lists, reads and decodes the data of a configuration: of each stream `max_files` files, evenly spread, or all.
 
     Raises ConfigError for a configuration with which `streamd serve` would not start, StreamdError when nothing can be
@@ -71,7 +71,7 @@ def inspect_data(path: Path, progress: SilentProgress, max_files: int | None = N
     return replace(found, refused=refused, refused_here=obstacles.refused_here, notes=notes)
 
 
-def _read_streams(config: Config, progress: SilentProgress, max_files: int | None) -> CheckFindings:
+def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | None) -> CheckFindings:
     """Lists, reads and decodes the data of the streams that this version serves as configured."""
     if not config.streams:
         return CheckFindings(config.memory, config.worker_count, {})
@@ -112,7 +112,7 @@ def _drop_unserved_streams(config: Config, unserved: Sequence[str]) -> Config:
 
 
 async def _read_all_samples(
-    all_totals: Sequence[StreamTotals], config: Config, progress: SilentProgress
+    all_totals: Sequence[StreamTotals], config: Config, progress: ProgressDisplay
 ) -> tuple[int, list[str]]:
     """Reads all chosen samples; returns the number of processes that read, and notes on what remained unclear."""
     progress.start_reading(sum(tally.ids.size for tally in all_totals))

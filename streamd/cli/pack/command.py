@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import DEFAULT_CONFIG, ConfigOption, JsonOption, complete_stream_names
+from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption, complete_stream_names
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _run_pack(config: Path, given: tuple[str, Path, str, bool, bool, str | None]
     stream, destination, name, shuffle, restart, shard_bytes = given
     try:
         from streamd.cli.pack import run  # noqa: PLC0415 - as above
-        from streamd.cli.terminal.progress import create_progress_display  # noqa: PLC0415 - as above
+        from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - as above
         from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error

@@ -35,7 +35,7 @@ from streamd.cli.pack.workdir import (
     read_journal,
     translate_disk_full_error,
 )
-from streamd.cli.terminal.progress import Phase, SilentProgress
+from streamd.cli.terminal import Phase, ProgressDisplay
 from streamd.config.schema import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors
@@ -78,7 +78,7 @@ class PackResult(msgspec.Struct, frozen=True):
     serving: dict[str, object]
 
 
-def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) -> PackResult:
+def pack_stream(config: Config, options: PackOptions, progress: ProgressDisplay) -> PackResult:
     """Packs a stream. Raises ConfigError for a stream that cannot be packed, PackError when the pack has failed."""
     _check_not_random(config, options)
     with PackWorkdir(options.destination) as work:
@@ -155,7 +155,12 @@ class _PackRun:
     """One run of a pack, phase by phase."""
 
     def __init__(
-        self, config: Config, options: PackOptions, workdir: PackWorkdir, stream: ServedStream, progress: SilentProgress
+        self,
+        config: Config,
+        options: PackOptions,
+        workdir: PackWorkdir,
+        stream: ServedStream,
+        progress: ProgressDisplay,
     ) -> None:
         self._config, self._options, self._workdir, self._stream = config, options, workdir, stream
         self._progress = progress

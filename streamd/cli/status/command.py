@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.options import (
+from streamd.cli.options import (
     CurveSecretOption,
     CurveServerOption,
     EndpointOption,

@@ -7,13 +7,13 @@ import shlex
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from streamd.cli.terminal.run_guarded import INTERRUPTED, exit_without_typer, print_error, run_guarded
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import INTERRUPTED, StopSignals, exit_without_typer, print_error, run_guarded
 
 PROGRAM = "streamd-train"
 
@@ -22,16 +22,115 @@ try:
 except ModuleNotFoundError:
     exit_without_typer(PROGRAM, "train")
 
-from streamd.cli.terminal.options import (  # noqa: E402 - after the check for typer
+from streamd.cli.options import (  # noqa: E402 - after the check for typer
     CurveSecretOption,
     CurveServerOption,
     EndpointOption,
+    complete_stream_names,
     use_curve_keys,
 )
-from streamd.cli.train import arguments as options  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from streamd.cli.train.options import TrainingOptions
+    from streamd.cli.train.run import TrainingOptions
+
+# --- the arguments on the command line
+
+
+class ClassWeightChoice(StrEnum):
+    """What `--class-weight` takes."""
+
+    BALANCED = "balanced"
+
+
+Stream = Annotated[
+    str, typer.Option(metavar="NAME", help="The stream to train on.", autocompletion=complete_stream_names)
+]
+Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")]
+Save = Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")]
+Validation = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names),
+]
+Label = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The label to learn, if the stream has several, or the image to learn."),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME",
+        help="An image or a label that goes into the model; default: all images but masks. You can give this option "
+        "several times.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:BUILD", help="Your function that takes the StreamSpec and returns a keras.Model."),
+]
+Callback = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="Your own callback: a Keras Callback class, or a function that takes the StreamSpec and returns a "
+        "callback. You can give this option several times.",
+    ),
+]
+Optimizer = Annotated[
+    str | None, typer.Option(metavar="NAME", help="A Keras optimizer, such as sgd or adamw; default adam.")
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE", help="The learning rate of the optimizer; default: Keras's default for this optimizer."
+    ),
+]
+MixedPrecision = Annotated[
+    bool,
+    typer.Option(
+        "--mixed-precision",
+        help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Samples per training step: a divisor or a multiple of the stream's batch size, which is the default. "
+        "Validation keeps the batch size of its own stream; its results do not depend on the batch size.",
+    ),
+]
+ClassWeight = Annotated[
+    ClassWeightChoice | None,
+    typer.Option(help="Weight each sample by how rare its class is, in training only, not in validation."),
+]
+Seed = Annotated[int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")]
+Together = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Save the state of the training run in DIR after each epoch, and resume from DIR at the next start.",
+    ),
+]
+Receipts = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the receipts to FILE, as a JSON list.")]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The name of this training run in `streamd status`; default: made from the file name in --save.",
+    ),
+]
+Patience = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="How long to wait for a daemon that has gone away; default: forever."),
+]
+
+
+# --- the command
 
 HELP: Final = """Trains a Keras model on a stream of a running daemon, and accounts for every batch.
 
@@ -90,31 +189,31 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 @app.command(help=HELP)
 def train(
-    stream: options.Stream,
-    epochs: options.Epochs,
-    save: options.Save,
-    validation: options.Validation = None,
+    stream: Stream,
+    epochs: Epochs,
+    save: Save,
+    validation: Validation = None,
     endpoint: EndpointOption = None,
     curve_secret: CurveSecretOption = None,
     curve_server: CurveServerOption = None,
-    label: options.Label = None,
-    inputs: options.Inputs = None,
-    model: options.Model = None,
-    callback: options.Callback = None,
-    optimizer: options.Optimizer = None,
-    learning_rate: options.LearningRate = None,
-    mixed_precision: options.MixedPrecision = False,
-    batch_size: options.BatchSize = None,
-    class_weight: options.ClassWeight = None,
-    seed: options.Seed = None,
-    together: options.Together = None,
-    resume: options.Resume = None,
-    receipts: options.Receipts = None,
-    name: options.Name = None,
-    patience: options.Patience = None,
+    label: Label = None,
+    inputs: Inputs = None,
+    model: Model = None,
+    callback: Callback = None,
+    optimizer: Optimizer = None,
+    learning_rate: LearningRate = None,
+    mixed_precision: MixedPrecision = False,
+    batch_size: BatchSize = None,
+    class_weight: ClassWeight = None,
+    seed: Seed = None,
+    together: Together = None,
+    resume: Resume = None,
+    receipts: Receipts = None,
+    name: Name = None,
+    patience: Patience = None,
 ) -> None:
     """See HELP."""
-    from streamd.cli.train.options import TrainingOptions  # noqa: PLC0415 - the help does without
+    from streamd.cli.train.run import TrainingOptions  # noqa: PLC0415 - the help does without
 
     job = TrainingOptions(stream, epochs, save, validation, label, tuple(inputs or ()), model, seed, together, resume)
     job = replace(job, callbacks=tuple(callback or ()), optimizer=optimizer, learning_rate=learning_rate)
@@ -131,7 +230,7 @@ def run_training(job: TrainingOptions, endpoint: str | None, receipts: Path | No
     """
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
-    from streamd.cli.train.options import check_folder_exists  # noqa: PLC0415 - as above
+    from streamd.cli.train.run import check_folder_exists  # noqa: PLC0415 - as above
     from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
     if receipts:

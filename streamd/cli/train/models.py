@@ -1,18 +1,103 @@
-"""The networks that `streamd-train` trains, built in or the user's own, with their loss, optimizer and precision."""
+"""What `streamd-train` learns, and the networks that learn it, with their loss, optimizer and precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from streamd.cli.train.targets import ImageTarget, LearningTarget
 from streamd.core.import_function import call_user_function, load_function
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ConfigError, suggest_name
-from streamd.frameworks.feed_names import choose_inputs
+from streamd.frameworks.feed_names import choose_inputs, find_label
 from streamd.frameworks.keras import load_keras, normalization
 from streamd.frameworks.lazy_import import import_library
+
+# --- what is learnt: a label, or an image of every sample; needs no Keras
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTarget:
+    """An image that a model learns: the class of each pixel of a mask, or the numbers of a picture."""
+
+    name: str
+    image: ImageSpec
+
+    @property
+    def is_mask(self) -> bool:
+        return self.image.mode == "index"
+
+    @property
+    def type(self) -> str:
+        return f"an image of mode {self.image.mode}"
+
+
+LearningTarget = LabelSpec | ImageTarget
+
+
+def choose_target(spec: StreamSpec, name: str | None) -> LearningTarget:
+    """Returns what to learn: the label or image `name`; else the only label, or without labels the only mask.
+
+    Raises ConfigError.
+    """
+    if name is not None and name in spec.images:
+        return ImageTarget(name, spec.images[name])
+    if name is not None:
+        label = find_label(spec, name)
+        if label.type == "string":
+            raise ConfigError(
+                f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags"
+            )
+        if label.is_ragged:
+            raise ConfigError(
+                f"label {label.name!r} holds {label.type}, for which streamd-train has no model and no loss: write a "
+                "training program with fit_data or loader, or choose another label"
+            )
+        return label
+    learnable = [each for each in spec.labels.values() if each.type != "string" and not each.is_ragged]
+    masks = [ImageTarget(each, image) for each, image in spec.images.items() if image.mode == "index"]
+    choices = learnable or masks
+    if not choices:
+        what = "labels but text, boxes or points" if spec.labels else "labels"
+        raise ConfigError(
+            f"stream {spec.name!r} has no {what}, so there is nothing to learn from it; add labels to the stream, or "
+            "choose another stream"
+        )
+    if len(choices) > 1:
+        names = ", ".join(choice.name for choice in choices)
+        kind = "labels" if learnable else "masks"
+        raise ConfigError(f"stream {spec.name!r} has the {kind} {names}: choose one with --label")
+    return choices[0]
+
+
+def describe_images(spec: StreamSpec) -> str:
+    """Describes the images of a stream's batches: `photo uint8 (batch, 32, 32, 3), depth uint16 (batch, 32, 32, 1)`."""
+    return ", ".join(
+        f"{name} {image.dtype} (batch, {', '.join(map(str, image.shape))})" for name, image in spec.images.items()
+    )
+
+
+def check_streams_match(train: StreamSpec, validation: StreamSpec, target: LearningTarget) -> None:
+    """Raises ConfigError unless a model for one stream can be evaluated on the other."""
+    ours, others = (
+        {name: (image.shape, image.dtype) for name, image in spec.images.items()} for spec in (train, validation)
+    )
+    other = None if isinstance(target, ImageTarget) else find_label(validation, target.name)
+    if ours != others:
+        raise ConfigError(
+            f"images of {train.name!r} are {describe_images(train)}, and of {validation.name!r} "
+            f"{describe_images(validation)}: give both streams the same  image:  or  images:"
+        )
+    if other is None or isinstance(target, ImageTarget):
+        return
+    if (target.type, target.width, target.classes) != (other.type, other.width, other.classes):
+        raise ConfigError(
+            f"label {target.name!r} of {train.name!r} and of {validation.name!r} differ in type or classes: serve both "
+            "from one configuration, where they share them"
+        )
+
+
+# --- the networks, built in or the user's own
 
 BuildModel = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
 
@@ -89,55 +174,37 @@ def _build_branches(spec: StreamSpec, chosen: Sequence[str], join: Callable[[], 
     `join` makes the layer that turns a feature map into a vector. Returns the only input or a dict of several, as
     `fit_data` gives them, and the vectors of all branches in a row. Raises ConfigError for labels, masks and views.
     """
+    keras = load_keras()
     names = tuple(choose_inputs(spec, chosen))
+    own = "give a model of your own with --model module:build, or choose other inputs with --input"
     for name in names:
-        _check_is_picture(spec, name)
+        image = spec.images.get(name)
+        if image is None or image.mode == "index":
+            given = "labels" if image is None else f"{name!r}, which holds class numbers"
+            raise ConfigError(f"the built-in model takes pictures, and not {given}: {own}")
+        if len(image.shape) > _PICTURE_RANK:
+            raise ConfigError(
+                f"{name!r} of stream {spec.name!r} has {image.shape[0]} pictures for each sample, and the built-in "
+                f"model takes one: {own}"
+            )
     inputs, vectors = {}, []
     for name in names:
-        inputs[name], features = _build_convolutions(spec, name, "images" if len(names) == 1 else name)
+        image, scaled = spec.images[name], spec
+        inputs[name] = keras.Input(image.shape, dtype=image.dtype, name="images" if len(names) == 1 else name)
+        # `normalize: none` leaves scaling to the model: these learn twice as well from -1 to 1 as from 0 to 255.
+        if (spec.normalize if len(spec.images) == 1 else image.normalize) == "none":
+            images = {**spec.images, name: replace(image, normalize="minus_one_one")}
+            scaled = replace(spec, normalize="minus_one_one", images=images)
+        features = normalization(scaled, name)(inputs[name])
+        # Strided convolutions, down to a feature map of about SMALLEST_MAP a side.
+        for number, (side, stride) in enumerate(_compute_strides(min(image.height, image.width))):
+            width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
+            kernel = 5 if side >= LARGE_SIDE else 3
+            features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
         vectors.append(join()(features))
     if len(names) == 1:
         return inputs[names[0]], vectors[0]
-    return inputs, load_keras().layers.Concatenate()(vectors)
-
-
-def _build_convolutions(spec: StreamSpec, name: str, input_name: str) -> tuple[Any, Any]:
-    """Builds the input of image `name` and strided convolutions, down to a feature map of about SMALLEST_MAP a side.
-
-    `normalize: none` leaves scaling to the model; these networks learn twice as well from -1 to 1 as from 0 to 255.
-    """
-    image = spec.images[name]
-    keras = load_keras()
-    images = keras.Input(image.shape, dtype=image.dtype, name=input_name)
-    features = normalization(_scale_unscaled(spec, name), name)(images)
-    for number, (side, stride) in enumerate(_compute_strides(min(image.height, image.width))):
-        width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
-        kernel = 5 if side >= LARGE_SIDE else 3
-        features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
-    return images, features
-
-
-def _check_is_picture(spec: StreamSpec, name: str) -> None:
-    """Raises ConfigError for an input that is not one picture of a sample: a label, a mask, or views."""
-    image = spec.images.get(name)
-    own = "give a model of your own with --model module:build, or choose other inputs with --input"
-    if image is None or image.mode == "index":
-        given = "labels" if image is None else f"{name!r}, which holds class numbers"
-        raise ConfigError(f"the built-in model takes pictures, and not {given}: {own}")
-    if len(image.shape) > _PICTURE_RANK:
-        raise ConfigError(
-            f"{name!r} of stream {spec.name!r} has {image.shape[0]} pictures for each sample, and the built-in model "
-            f"takes one: {own}"
-        )
-
-
-def _scale_unscaled(spec: StreamSpec, name: str) -> StreamSpec:
-    """Returns the specification with `normalize: minus_one_one` for an image that has none."""
-    normalize = spec.normalize if len(spec.images) == 1 else spec.images[name].normalize
-    if normalize != "none":
-        return spec
-    scaled = replace(spec.images[name], normalize="minus_one_one")
-    return replace(spec, normalize="minus_one_one", images={**spec.images, name: scaled})
+    return inputs, keras.layers.Concatenate()(vectors)
 
 
 def _compute_strides(side: int) -> list[tuple[int, int]]:
@@ -153,14 +220,14 @@ def _compute_strides(side: int) -> list[tuple[int, int]]:
 def load_builder(name: str) -> BuildModel:
     """Loads the function `module:function`, also from the current directory. Raises ConfigError."""
     function = load_function(name, "--model", "mymodel:build")
-    return lambda spec: _build_checked_model(name, function, spec)
 
+    def build_model(spec: StreamSpec) -> Any:
+        model = call_user_function(name, function, spec)
+        if not isinstance(model, load_keras().Model):
+            raise ConfigError(f"{name} must return a keras.Model, but returned {type(model).__name__}")
+        return model
 
-def _build_checked_model(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
-    model = call_user_function(name, function, spec)
-    if not isinstance(model, load_keras().Model):
-        raise ConfigError(f"{name} must return a keras.Model, but returned {type(model).__name__}")
-    return model
+    return build_model
 
 
 # --- how they learn: the loss, which follows from the label; the optimizer; the precision
@@ -208,17 +275,14 @@ def set_mixed_precision() -> str:
     float16 on a GPU: every GPU is fast with it, and Keras scales the loss for its narrow range. bfloat16 without a GPU,
     since it is the only 16-bit type that processors support.
     """
-    policy = "mixed_float16" if _has_gpu() else "mixed_bfloat16"
-    load_keras().mixed_precision.set_global_policy(policy)
-    return policy
-
-
-def _has_gpu() -> bool:
-    match load_keras().backend.backend():
+    keras = load_keras()
+    match keras.backend.backend():
         case "torch":
-            return bool(import_library("torch", "torch", "Keras on torch").cuda.is_available())
+            has_gpu = import_library("torch", "torch", "Keras on torch").cuda.is_available()
         case "jax":
-            return bool(import_library("jax", "jax", "Keras on JAX").default_backend() == "gpu")
+            has_gpu = import_library("jax", "jax", "Keras on JAX").default_backend() == "gpu"
         case _:
-            tensorflow = import_library("tensorflow", "train", "Keras on TensorFlow")
-            return bool(tensorflow.config.list_physical_devices("GPU"))
+            has_gpu = import_library("tensorflow", "train", "Keras on TensorFlow").config.list_physical_devices("GPU")
+    policy = "mixed_float16" if has_gpu else "mixed_bfloat16"
+    keras.mixed_precision.set_global_policy(policy)
+    return policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -9,17 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import StopSignals
 from streamd.cli.train.models import (
+    LearningTarget,
+    check_streams_match,
     choose_builder,
     choose_optimizer,
+    choose_target,
     compile_model,
+    describe_images,
     set_mixed_precision,
 )
-from streamd.cli.train.options import TrainingOptions, get_curves_path
-from streamd.cli.train.targets import LearningTarget, check_streams_match, choose_target, describe_images
 from streamd.client import Batch
 from streamd.client.arguments import Start
 from streamd.client.rebatch import BatchSplit
@@ -28,12 +31,89 @@ from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
-from streamd.core.text import format_count
+from streamd.core.text import format_count, shorten_text
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.feed_names import choose_inputs
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.model_inputs import FeedStream
+from streamd.limits import MAX_TRAINER_NAME_CHARS
+
+# --- the options, and checks of them that need no Keras
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """The options of one training. Raises ConfigError for invalid ones.
+
+    label: the label, or the image, to learn; None for the only one.
+    inputs: the images and labels that go into the model; none of them named: all images but masks.
+    model: `module:function`; None for the built-in network for the label.
+    together: begin when this many trainers have subscribed to the stream.
+    resume: the folder in which the training is saved, and from which it continues.
+    callbacks: names of the form module:function.
+    optimizer, learning_rate: None for Keras's own.
+    batch_size: None for the stream's.
+    name: the trainer's name in the daemon's status; None for the command with the model's name.
+    command_line: the command with which the training was started.
+    """
+
+    stream: str
+    epochs: int
+    save: Path
+    validation: str | None = None
+    label: str | None = None
+    inputs: tuple[str, ...] = ()
+    model: str | None = None
+    seed: int | None = None
+    together: int | None = None
+    resume: Path | None = None
+    callbacks: tuple[str, ...] = ()
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    mixed_precision: bool = False
+    class_weight: Literal["balanced"] | None = None
+    name: str | None = None
+    batch_size: int | None = None
+    command_line: str = "streamd-train"
+
+    @property
+    def trainer_name(self) -> str:
+        """The training's name in `streamd status`: `streamd-train model` if it saves model.keras."""
+        return self.name or shorten_text(f"streamd-train {self.save.stem}", MAX_TRAINER_NAME_CHARS)
+
+    @property
+    def interrupted_save(self) -> Path:
+        """The path of the model of a training that was stopped: `model.interrupted.keras`."""
+        return self.save.with_suffix(f".interrupted{self.save.suffix}")
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ConfigError(f"epochs must be at least 1, not {self.epochs}")
+        if self.save.suffix != ".keras":
+            raise ConfigError(
+                f"the model is saved in Keras's own format: name a file ending in .keras, not {self.save}"
+            )
+        rate = self.learning_rate
+        if rate is not None and not (rate > 0 and math.isfinite(rate)):
+            raise ConfigError(f"the learning rate must be a number above 0, such as 0.001, not {rate}")
+        check_folder_exists(self.save)
+
+
+def get_curves_path(model: Path) -> Path:
+    """Returns the path of a model's curves: `model.curves.png` beside `model.keras`."""
+    return model.with_suffix(".curves.png")
+
+
+def check_folder_exists(path: Path) -> None:
+    """Raises ConfigError unless the folder of `path` exists, before hours of training and not after."""
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another file"
+        )
+
+
+# --- one training
 
 MakeCallback = Callable[[StreamSpec], Any]  # returns a keras.callbacks.Callback
 TrainingHistory = Mapping[str, Sequence[float]]  # for each value, one number an epoch
@@ -126,7 +206,13 @@ def train_model(
     failure: ReceiptError | LossError | None = None
     result: TrainingResult | None = None
     with ExitStack() as stack:
-        stream, held_out = _subscribe_streams(stack, client, options)
+        start: Start = {"together": options.together} if options.together else "begin"
+        epochs, size, name = options.epochs, options.batch_size, options.trainer_name
+        training = client.subscribe(options.stream, epochs=epochs, start=start, batch_size=size, name=name)
+        stream = stack.enter_context(training)
+        held_out = None
+        if options.validation is not None:
+            held_out = stack.enter_context(client.subscribe(options.validation, epochs=None, name=name))
         stop.defer()
         try:
             result = _fit_and_save_model(learner, client, stream, held_out, options, stop)
@@ -145,21 +231,6 @@ def train_model(
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
     return receipts
-
-
-def _subscribe_streams(
-    stack: ExitStack, client: TrainingClient, options: TrainingOptions
-) -> tuple[AccountedStream, AccountedStream | None]:
-    """Subscribes to the training stream and the validation stream, if any; `stack` closes both."""
-    start: Start = {"together": options.together} if options.together else "begin"
-    training = client.subscribe(
-        options.stream, epochs=options.epochs, start=start, batch_size=options.batch_size, name=options.trainer_name
-    )
-    stream = stack.enter_context(training)
-    if options.validation is None:
-        return stream, None
-    validation = client.subscribe(options.validation, epochs=None, name=options.trainer_name)
-    return stream, stack.enter_context(validation)
 
 
 def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
@@ -183,7 +254,15 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
     model = build(spec)
-    _compile_unless_compiled(model, target, options)
+    asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
+    given = [option for option, value in asked.items() if value is not None]
+    if not model.compiled:
+        compile_model(model, target, choose_optimizer(options.optimizer, options.learning_rate))
+    elif given:
+        raise ConfigError(
+            f"{options.model} returns a model that is compiled already, with an optimizer of its own: leave out "
+            f"{' and '.join(given)}, or return the model uncompiled"
+        )
     return PreparedModel(model, target, [make(spec) for make in make_callbacks])
 
 
@@ -195,18 +274,6 @@ def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> Strea
     return BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
 
 
-def _compile_unless_compiled(model: Any, target: LearningTarget, options: TrainingOptions) -> None:
-    asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
-    given = [option for option, value in asked.items() if value is not None]
-    if not model.compiled:
-        compile_model(model, target, choose_optimizer(options.optimizer, options.learning_rate))
-    elif given:
-        raise ConfigError(
-            f"{options.model} returns a model that is compiled already, with an optimizer of its own: leave out "
-            f"{' and '.join(given)}, or return the model uncompiled"
-        )
-
-
 def _fit_and_save_model(
     prepared: PreparedModel,
     client: TrainingClient,
@@ -216,59 +283,31 @@ def _fit_and_save_model(
     stop: StopSignals,
 ) -> TrainingResult:
     """Trains, and saves the model when the training ends or is interrupted."""
+    from streamd.cli.train.callbacks import PlaceRecorder, WaitBar  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - as above
+
     inputs, targets = options.inputs or None, [prepared.target.name]
     validation = fit_data(held_out, inputs=inputs, targets=targets) if held_out else None
     data = fit_data(stream, inputs=inputs, targets=targets, class_weight=options.class_weight)
     for each in (data,) if validation is None else (data, validation):
         each.guard_fetch = stop.allow_interrupt
-    callbacks, recorder, resuming = _build_callbacks(prepared, client, stream, data, options)
+    # The user's callbacks, with ours around them. NanGuard comes first, so that it ends the training before any other
+    # callback saves weights that a NaN has spoiled.
+    recorder = PlaceRecorder(data)
+    resuming = ResumeCallback(data, options.resume) if options.resume else None
+    ours = [WaitBar(stream), recorder, *([resuming] if resuming else [])]
+    callbacks = [NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours]
+    verbose = 1 if sys.stdout.isatty() else 2  # a progress bar on a terminal, else one line an epoch, as for a journal
     began_s, waited_before_s = time.monotonic(), stream.wait_s
     stopped_place = None
-    try:
-        _fit_model(prepared, stream, data, validation, callbacks, options)
-    except KeyboardInterrupt:
-        stopped_place = recorder.describe_place()
-        if resuming:
-            resuming.save_interrupted()
-    finally:
-        if resuming:
-            resuming.append_receipts()  # also the one of an epoch that does not add up, which ends the training
-    elapsed_s, waited_s = time.monotonic() - began_s, stream.wait_s - waited_before_s
-    history = recorder.history
-    continued_place = resuming.describe_saved_place() if resuming else None
-    if stopped_place and not recorder.trained_steps:
-        return TrainingResult(history, elapsed_s, waited_s, None, 0, "before its first step", continued_place)
-    saved = options.interrupted_save if stopped_place else options.save
-    # The callback's `model` property is used because on JAX it first writes the trained variables into the model.
-    _save_model(recorder.model, stream.spec, history, saved, stop)
-    most_samples = recorder.trained_steps * stream.spec.batch_size
-    return TrainingResult(history, elapsed_s, waited_s, saved, most_samples, stopped_place, continued_place)
-
-
-def _save_model(model: Any, spec: StreamSpec, history: TrainingHistory, path: Path, stop: StopSignals) -> None:
-    """Saves a model, its curves and its stream's specification; each file is complete or absent."""
-    with stop.write_beside(path) as file:
-        model.save(file)
-    with stop.write_beside(spec_file.spec_file_path(path)) as file:
-        spec_file.write_spec(file, spec)
-    if history:
-        with stop.write_beside(get_curves_path(path)) as file:
-            draw_curves(history, file)
-
-
-def _fit_model(
-    prepared: PreparedModel,
-    stream: AccountedStream,
-    data: Any,
-    validation: Any,
-    callbacks: list[Any],
-    options: TrainingOptions,
-) -> None:
-    verbose = 1 if sys.stdout.isatty() else 2  # a progress bar on a terminal, else one line an epoch, as for a journal
     try:
         prepared.model.fit(
             data, validation_data=validation, epochs=options.epochs, callbacks=callbacks, verbose=verbose
         )
+    except KeyboardInterrupt:
+        stopped_place = recorder.describe_place()
+        if resuming:
+            resuming.save_interrupted()
     except (ValueError, TypeError) as error:  # Keras raises these for shapes and types that do not match
         if options.model is None:
             raise
@@ -277,22 +316,26 @@ def _fit_model(
             f"{describe_images(stream.spec)} and whose {prepared.target.name!r} to learn is {prepared.target.type}: "
             f"{str(error).strip().splitlines()[0]}"
         ) from error
-
-
-def _build_callbacks(
-    prepared: PreparedModel, client: TrainingClient, stream: AccountedStream, data: Any, options: TrainingOptions
-) -> tuple[list[Any], Any, Any]:
-    """Returns the user's callbacks with ours around them, and of ours PlaceRecorder and ResumeCallback or None.
-
-    NanGuard comes first, so that it ends the training before any other callback saves weights that a NaN has spoiled.
-    """
-    from streamd.cli.train.callbacks import PlaceRecorder, WaitBar  # noqa: PLC0415 - imports Keras
-    from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - as above
-
-    recorder = PlaceRecorder(data)
-    resuming = ResumeCallback(data, options.resume) if options.resume else None
-    ours = [WaitBar(stream), recorder, *([resuming] if resuming else [])]
-    return [NanGuard(data, client, options.save.parent), *prepared.callbacks, *ours], recorder, resuming
+    finally:
+        if resuming:
+            resuming.append_receipts()  # also the one of an epoch that does not add up, which ends the training
+    elapsed_s, waited_s = time.monotonic() - began_s, stream.wait_s - waited_before_s
+    history = recorder.history
+    continued_place = resuming.describe_saved_place() if resuming else None
+    if stopped_place and not recorder.trained_steps:
+        return TrainingResult(history, elapsed_s, waited_s, None, 0, "before its first step", continued_place)
+    # The model, its stream's specification and its curves: each file is complete or absent. The callback's `model`
+    # property is used because on JAX it first writes the trained variables into the model.
+    saved = options.interrupted_save if stopped_place else options.save
+    with stop.write_beside(saved) as file:
+        recorder.model.save(file)
+    with stop.write_beside(spec_file.spec_file_path(saved)) as file:
+        spec_file.write_spec(file, stream.spec)
+    if history:
+        with stop.write_beside(get_curves_path(saved)) as file:
+            draw_curves(history, file)
+    most_samples = recorder.trained_steps * stream.spec.batch_size
+    return TrainingResult(history, elapsed_s, waited_s, saved, most_samples, stopped_place, continued_place)
 
 
 # --- the user's own callbacks, by name
@@ -305,16 +348,16 @@ def load_callback(name: str) -> MakeCallback:
     a callback. Raises ConfigError.
     """
     found = load_function(name, "--callback", "mycallbacks:patience")
-    return lambda spec: _create_checked_callback(name, found, spec)
 
+    def create_callback(spec: StreamSpec) -> Any:
+        kind = load_keras().callbacks.Callback
+        is_class = isinstance(found, type) and issubclass(found, kind)
+        callback = call_user_function(name, found, *([] if is_class else [spec]))
+        if not isinstance(callback, kind):
+            raise ConfigError(f"{name} must return a keras.callbacks.Callback, but returned {type(callback).__name__}")
+        return callback
 
-def _create_checked_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
-    kind = load_keras().callbacks.Callback
-    is_class = isinstance(found, type) and issubclass(found, kind)
-    callback = call_user_function(name, found, *([] if is_class else [spec]))
-    if not isinstance(callback, kind):
-        raise ConfigError(f"{name} must return a keras.callbacks.Callback, but returned {type(callback).__name__}")
-    return callback
+    return create_callback
 
 
 # --- the lines and curves at the end
@@ -364,29 +407,22 @@ def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], st
 
 def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
     """Returns the lines about saved files, and about continuing a training that was stopped."""
-    lines = []
+    lines = ["no model was saved: it has learned nothing yet"]
     if result.saved:
         spec_name = spec_file.spec_file_path(result.saved).name
         curves = f"its curves {get_curves_path(result.saved).name}, and " if result.history else "and "
-        lines.append(f"saved {result.saved}, {curves}{spec_name} for streamd.load_image")
-    else:
-        lines.append("no model was saved: it has learned nothing yet")
-    return lines + (_format_remedy_lines(result, options) if result.stopped_place else [])
-
-
-def _format_remedy_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:
-    """Returns the lines about how to continue."""
-    if options.resume:
+        lines = [f"saved {result.saved}, {curves}{spec_name} for streamd.load_image"]
+    if result.stopped_place and options.resume:
         place = result.continued_place or "begins with epoch 1, since no state was saved yet"
-        return [f"to continue, run the same command again; it {place}:", f"  {options.command_line}"]
-    if not result.saved:
-        return []
-    folder = options.save.with_suffix(".resume")
-    return [
-        f"to use the model, or train it further:  keras.models.load_model({str(result.saved)!r})",
-        "this training run cannot continue where it stopped; a run that is started with  --resume DIR  can:",
-        f"  {options.command_line} --resume {shlex.quote(str(folder))}",
-    ]
+        lines += [f"to continue, run the same command again; it {place}:", f"  {options.command_line}"]
+    elif result.stopped_place and result.saved:
+        folder = options.save.with_suffix(".resume")
+        lines += [
+            f"to use the model, or train it further:  keras.models.load_model({str(result.saved)!r})",
+            "this training run cannot continue where it stopped; a run that is started with  --resume DIR  can:",
+            f"  {options.command_line} --resume {shlex.quote(str(folder))}",
+        ]
+    return lines
 
 
 def format_receipt(receipt: Receipt) -> str:
@@ -404,14 +440,9 @@ def format_receipt(receipt: Receipt) -> str:
         facts.append("pixels changed since the token was made")
     if not receipt.complete:
         facts.append("stopped early")
-    return f"epoch {receipt.epoch}: {', '.join(facts)}: {_format_receipt_result(receipt)}"
-
-
-def _format_receipt_result(receipt: Receipt) -> str:
-    if receipt.ok:
-        return "ok"
     adds_up = receipt.missed == receipt.repeated == 0
-    return "NOT OK, the order differs from the daemon's" if adds_up else "NOT OK"
+    wrong = "NOT OK, the order differs from the daemon's" if adds_up else "NOT OK"
+    return f"epoch {receipt.epoch}: {', '.join(facts)}: {'ok' if receipt.ok else wrong}"
 
 
 def format_speed(samples: int, elapsed_s: float, waited_s: float) -> str:
@@ -428,14 +459,12 @@ def format_results(history: Mapping[str, Sequence[float]]) -> str:
 
     `history` has one number an epoch for the loss and each metric.
     """
-    ends = [f"{name} {values[-1]:.4g}{_format_lowest_loss(name, values)}" for name, values in history.items()]
+    ends = []
+    for name, values in history.items():
+        # The lowest validation loss, if it was lower than the last: since then the model has been overfitting.
+        lowest = min(values)
+        is_past = name == "val_loss" and lowest != values[-1]
+        best = f" (lowest {lowest:.4g} after {values.index(lowest) + 1})" if is_past else ""
+        ends.append(f"{name} {values[-1]:.4g}{best}")
     epochs = max(map(len, history.values()), default=0)
     return f"after {format_count(epochs, 'epoch')}: {', '.join(ends)}"
-
-
-def _format_lowest_loss(name: str, values: Sequence[float]) -> str:
-    """Formats the lowest validation loss if it was lower than the last; since then the model has been overfitting."""
-    lowest = min(values)
-    if name != "val_loss" or lowest == values[-1]:
-        return ""
-    return f" (lowest {lowest:.4g} after {values.index(lowest) + 1})"

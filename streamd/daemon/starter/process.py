@@ -17,8 +17,8 @@ import msgspec
 
 from streamd.core import log
 from streamd.core.stderr_guard import child_stderr
-from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
+from streamd.daemon.starter.survey import StarterChoices
 from streamd.dataset.layouts import Settings
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import inherited_state

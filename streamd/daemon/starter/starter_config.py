@@ -12,17 +12,15 @@ from streamd.config.parsers import MAX_SIDE
 from streamd.config.units import format_bytes
 from streamd.core import log
 from streamd.core.text import escape_unprintable, format_count
-from streamd.daemon.starter.data_survey import PATH_KEY, DataSurvey, StarterChoices
-from streamd.daemon.starter.survey import survey_data
+from streamd.daemon.starter.survey import PATH_KEY, SMALL_SAMPLES, DataSurvey, StarterChoices, survey_data
 from streamd.daemon.streams.catalog import scan_stream_sources
 from streamd.daemon.streams.listing_process import ListingLog
-from streamd.dataset.layouts import TRAIN, Settings
+from streamd.dataset.layouts import TRAIN, VALIDATION, Settings
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.confined import translate_read_errors
-from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import SplitRule
-from streamd.dataset.stream_samples import find_validation_samples, share_classes
+from streamd.dataset.stream_samples import find_validation_samples, select_part_samples, share_classes
 from streamd.errors import ConfigError
 from streamd.limits import GIB, MAX_BOXES
 
@@ -114,9 +112,9 @@ def build_unwritten_config(
     Without `size` the samples are listed, and heads of pictures are read until two differ in size. What init would
     print about the data is logged.
     """
-    survey = _survey_with_split(path, choices)
+    survey = survey_data(path, choices)
     # With a size the samples are listed here only to choose the split of a small data set, and to count boxes.
-    if size is None or survey.kind in _BOX_KINDS:
+    if size is None or survey.kind in _BOX_KINDS or (survey.is_split and survey.is_small):
         starter = _list_survey(survey, size, progress)
     else:
         starter = StarterConfig(survey, {}, size, "")
@@ -129,39 +127,44 @@ def make_starter_config(
     path: Path, size: ImageSize | None, progress: StarterProgress, choices: StarterChoices | None = None
 ) -> StarterConfig:
     """Makes the configuration of the data at `path`, and lists its samples. Raises ConfigError as serve would."""
-    return _list_survey(_survey_with_split(path, choices), size, progress)
+    return _list_survey(survey_data(path, choices), size, progress)
 
 
 def _list_survey(survey: DataSurvey, size: ImageSize | None, progress: StarterProgress) -> StarterConfig:
-    """Lists the samples of a survey, with room for as many boxes as a picture has."""
+    """Lists the samples of a survey once, with room for as many boxes as a picture has, and decides what they decide.
+
+    That is the seed of the split, the number of boxes, and the size of the images where none is given.
+    """
     has_boxes = survey.kind in _BOX_KINDS
-    roomy = replace(survey, labels={"boxes": {"type": "boxes", "max": MAX_BOXES}}) if has_boxes else survey
+    if has_boxes:
+        survey = replace(survey, labels={"boxes": {"type": "boxes", "max": MAX_BOXES}})
     wanted = size or (DEFAULT_SIDE, DEFAULT_SIDE)
+    streams = build_stream_settings(survey, wanted, str)
+    # The two sides of a split are taken from one listing of all samples, whose names decide the split.
+    whole = {**streams[TRAIN], "source": {**build_source_settings(survey, TRAIN, str), "part": "all"}}
+    listed = {TRAIN: whole, **{name: streams[name] for name in streams if name not in {TRAIN, VALIDATION}}}
     try:
-        samples = _list_samples(build_stream_settings(roomy, wanted, str), progress)
+        config = load_config({"streams": listed if survey.is_split else streams})
+        with add_error_locations(config):
+            scans = scan_stream_sources(config.streams.values(), progress.update_listing)
+            if survey.is_split:
+                all_samples = scans[TRAIN]
+                # Of very few samples, one side would be empty by most seeds.
+                if all_samples.samples < SMALL_SAMPLES:
+                    survey = replace(survey, split_seed=choose_split_seed([*all_samples.sample_names()]))
+                config = load_config({"streams": build_stream_settings(survey, wanted, str)})
+                for name in (TRAIN, VALIDATION):
+                    scans[name] = select_part_samples(config.streams[name].listing_request, all_samples)
+            samples = share_classes({name: scans[name] for name in streams})
     except ConfigError as error:
         raise ConfigError(f"{error}; {survey.layout}" if survey.layout else str(error)) from error
-    columns = [each for scanned in samples.values() for each in scanned.labels.values() if has_boxes]
-    most = max((int(each.counts.max(initial=0)) for each in columns if isinstance(each, RaggedColumn)), default=0)
     if has_boxes:
+        columns = [each for scanned in samples.values() for each in scanned.labels.values()]
+        most = max((int(each.counts.max(initial=0)) for each in columns if isinstance(each, RaggedColumn)), default=0)
         survey = replace(survey, labels={"boxes": {"type": "boxes", "max": max(most, _LEAST_BOXES)}})
     if size is not None:
         return StarterConfig(survey, samples, size, "")
     return StarterConfig(survey, samples, *_choose_size(survey.path, samples, progress))
-
-
-def _survey_with_split(path: Path, choices: StarterChoices | None) -> DataSurvey:
-    """Returns a survey whose split leaves no side empty, if there are samples for both."""
-    survey = survey_data(path, choices)
-    if not (survey.is_split and survey.is_small):
-        return survey
-    # A split depends on the names of samples, so the few samples of a small data set are listed to try seeds on them.
-    stream = build_stream_settings(survey, (DEFAULT_SIDE, DEFAULT_SIDE), str)[TRAIN]
-    source = build_source_settings(survey, TRAIN, str)
-    config = load_config({"streams": {TRAIN: {**stream, "source": {**source, "part": "all"}}}})
-    with add_error_locations(config):
-        scanned = scan_source(config.streams[TRAIN].listing_request, lambda _: None)
-    return replace(survey, split_seed=choose_split_seed([*scanned.sample_names()]))
 
 
 def choose_split_seed(names: Collection[bytes]) -> int:
@@ -171,12 +174,6 @@ def choose_split_seed(names: Collection[bytes]) -> int:
         if 0 < held_back < len(names):
             return seed
     return 0
-
-
-def _list_samples(streams: Mapping[str, Settings], progress: StarterProgress) -> Mapping[str, ScannedSamples]:
-    config = load_config({"streams": streams})
-    with add_error_locations(config):
-        return share_classes(scan_stream_sources(config.streams.values(), progress.update_listing))
 
 
 def _choose_size(

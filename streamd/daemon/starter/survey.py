@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from streamd.core.text import format_count, is_encodable
-from streamd.daemon.starter.data_survey import (
-    PATH_KEY,
-    SMALL_SAMPLES,
-    DataKind,
-    DataSurvey,
-    StarterChoices,
-    build_refusal,
-    split_train_source,
-)
 from streamd.dataset.layouts import (
     CONFIG_SUFFIXES,
     TEST,
@@ -37,6 +28,69 @@ from streamd.dataset.layouts import (
 )
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.errors import ConfigError
+
+DataKind = Literal["folder", "table", "tar", "yolo", "coco"]
+
+PATH_KEY: Final = "PATH"  # the argument's name in messages
+SMALL_SAMPLES: Final = 100  # with so many samples, a part of a fifth is empty for one seed in billions
+KINDS_SERVED: Final = (
+    "a folder of images, with masks or without, a table (.csv, .tsv, .parquet), a tar file, a folder of tar files, a "
+    "COCO file, or YOLO's data.yaml"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StarterChoices:
+    """What a user decides where the data leave it open: `root` of file names, names of `labels`, `encoding` of text."""
+
+    root: Path | None = None
+    labels: tuple[str, ...] = ()
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSurvey:
+    """The streams that the data make.
+
+    `sources` has the keys of each stream's source except `kind`, train first; paths are absolute. `is_small` means that
+    there may be so few samples that one side of a split would be empty by most seeds. `labels` None stands for the
+    labels that the source has by itself. `own_labels` are those of streams whose labels differ from train. `masks` are
+    the patterns, below `path`, of the masks of each stream's pictures. `left_out` gives the reason for each column that
+    is no label. `layout` says as what the data were recognised, where that is more than folders of pictures.
+    """
+
+    path: Path
+    kind: DataKind
+    sources: Mapping[str, Settings]
+    is_small: bool
+    labels: Mapping[str, object] | None = None
+    own_labels: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    layout: str = ""
+    notes: tuple[str, ...] = ()
+    split_seed: int = 0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether validation is held back from the samples of train, by `split_seed`."""
+        return "part" in self.sources[TRAIN] and self.kind != "yolo"  # which lists its parts itself
+
+
+def build_part_sources(sources: dict[str, Settings]) -> dict[str, Settings]:
+    """Returns the sources of all streams, train first; without validation data, a part of train is held back."""
+    if VALIDATION in sources:
+        return sources
+    tests = {TEST: sources[TEST]} if TEST in sources else {}
+    return {**{name: {**sources[TRAIN], "part": name} for name in (TRAIN, VALIDATION)}, **tests}
+
+
+def build_refusal(what: str, remedy: str) -> ConfigError:
+    """Returns the error for a path from which no configuration can be made."""
+    return ConfigError(f"{PATH_KEY}: {what}; streamd makes a configuration only from {KINDS_SERVED}: {remedy}")
+
+
+# --- which kind of data a path holds, and which streams its sub-folders make; other data are refused by name
 
 _TAR_SUFFIX: Final = ".tar"
 _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq")
@@ -94,7 +148,8 @@ def _is_annotation_file(path: Path) -> bool:
 def survey_data(path: Path, choices: StarterChoices | None = None) -> DataSurvey:
     """Returns the streams that the data at `path` make. Raises ConfigError, which names what lies there instead.
 
-    Reads all cells of a table, and the first of several tars; opens no image.
+    Reads all cells of a table, and the first of several tars; opens no image. What libraries are slow to load for is
+    in `survey_labels`.
     """
     chosen = choices or StarterChoices()
     whole = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
@@ -106,17 +161,32 @@ def survey_data(path: Path, choices: StarterChoices | None = None) -> DataSurvey
         whole.stat()
         if whole.is_dir():
             return _survey_folder(FolderTree(whole), chosen)
-    suffix = whole.suffix.lower()
+    suffix, named = whole.suffix.lower(), format_path(whole)
     if suffix in _TABLE_SUFFIXES:
-        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+        from streamd.daemon.starter.survey_labels import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
 
         return survey_table(whole, chosen)
-    _check_choices(chosen, f"{format_path(whole)} is no table", root=suffix == ".json")
+    _check_choices(chosen, f"{named} is no table", root=suffix == ".json")
     if suffix == _TAR_SUFFIX:
-        return _survey_shards(whole, {TRAIN: whole}, ())
+        from streamd.daemon.starter.survey_labels import survey_shards  # noqa: PLC0415 - as above
+
+        return survey_shards(whole, {TRAIN: whole})
+    # A YAML or JSON file is a configuration, or lists the pictures of a YOLO or a COCO data set.
     if suffix in CONFIG_SUFFIXES:
-        return _survey_layout(whole, _find_file_layout(whole, chosen.root))
-    raise _refuse_file(whole)
+        if holds_streams(whole):
+            raise build_refusal(f"{named} is a configuration", "serve or check it, with --config")
+        if is_yolo_file(whole):
+            return _survey_layout(whole, build_yolo_layout(whole))
+        if names := read_coco_names(whole) if suffix == ".json" else None:
+            return _survey_layout(whole, build_coco_layout(whole.parent, {whole.name: names}, chosen.root))
+        raise build_refusal(f"{named} is neither data nor a configuration", _CONFIG_KINDS)
+    if suffix.encode() in IMAGE_SUFFIXES:
+        folder = format_path(whole.parent)
+        raise build_refusal(f"{named} is a single image", f"give the path of its folder, {folder}")
+    for suffixes, what, remedy in _REFUSED_FILES:
+        if suffix in suffixes:
+            raise build_refusal(f"{named} is {what}", remedy)
+    raise build_refusal(f"{named} does not have a suffix that streamd knows", "give the path of one of these")
 
 
 def _check_choices(choices: StarterChoices, why: str, *, root: bool = False) -> None:
@@ -127,29 +197,24 @@ def _check_choices(choices: StarterChoices, why: str, *, root: bool = False) -> 
             raise ConfigError(f"{option}: says how a table is read, but {why}; leave it out")
 
 
-def _find_file_layout(path: Path, root: Path | None) -> FoundLayout:
-    """Returns what a YAML or JSON file is. Raises ConfigError for a configuration, and for none of the three."""
-    if holds_streams(path):
-        raise build_refusal(f"{format_path(path)} is a configuration", "serve or check it, with --config")
-    if is_yolo_file(path):
-        return build_yolo_layout(path)
-    names = read_coco_names(path) if path.suffix.lower() == ".json" else None
-    if names:
-        return build_coco_layout(path.parent, {path.name: names}, root)
-    raise build_refusal(f"{format_path(path)} is neither data nor a configuration", _CONFIG_KINDS)
-
-
-def _refuse_file(path: Path) -> ConfigError:
-    suffix = path.suffix.lower()
-    if suffix.encode() in IMAGE_SUFFIXES:
-        return build_refusal(
-            f"{format_path(path)} is a single image", f"give the path of its folder, {format_path(path.parent)}"
-        )
-    for suffixes, what, remedy in _REFUSED_FILES:
-        if suffix in suffixes:
-            return build_refusal(f"{format_path(path)} is {what}", remedy)
-    return build_refusal(
-        f"{format_path(path)} does not have a suffix that streamd knows", "give the path of one of these"
+def _survey_layout(path: Path, found: FoundLayout) -> DataSurvey:
+    """Returns the streams of a layout. Raises ConfigError, which names it, where it is not served as it lies."""
+    if not found.streams:
+        raise ConfigError(f"{PATH_KEY}: {format_path(path)} looks like {found.name}: {found.seen}; {found.remedy}")
+    sources = {name: dict(stream.source) for name, stream in found.streams.items()}
+    masks = {name: stream.mask for name, stream in found.streams.items() if stream.mask is not None}
+    if VALIDATION not in sources and found.kind != "yolo":
+        sources = build_part_sources(sources)
+        masks = {name: masks.get(name, masks[TRAIN]) for name in sources} if masks else {}
+    return DataSurvey(
+        path,
+        found.kind,
+        sources,
+        is_small=found.kind != "yolo" and "part" in sources[TRAIN],
+        labels={} if masks else None,
+        masks=masks,
+        layout=f"this looks like {found.name}: {found.seen}",
+        notes=found.notes,
     )
 
 
@@ -164,7 +229,7 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
         )
     # Parts that are folders of one kind each are surveyed below, since they may hold tars.
     if found and found[0].kind == "table":
-        from streamd.daemon.starter.survey_table import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+        from streamd.daemon.starter.survey_labels import survey_table  # noqa: PLC0415 - loads pyarrow, which takes a while
 
         table = survey_table(Path(str(found[0].streams[TRAIN].source["path"])), choices)
         return replace(table, layout=f"this looks like {found[0].name}: {found[0].seen}")
@@ -181,38 +246,7 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
                 f"{format_path(tree.path(folders[name]))} {_KIND_NOUNS[kind]}",
                 "name one of the two",
             )
-    notes = tuple(_find_folder_notes(tree, parts))
-    if kinds[TRAIN] == "tar":
-        return _survey_shards(path, {name: tree.path(folder) for name, folder in folders.items()}, notes)
-    return _survey_image_folders(tree, folders, notes)
-
-
-def _survey_layout(path: Path, found: FoundLayout) -> DataSurvey:
-    """Returns the streams of a layout. Raises ConfigError, which names it, where it is not served as it lies."""
-    if not found.streams:
-        raise ConfigError(f"{PATH_KEY}: {format_path(path)} looks like {found.name}: {found.seen}; {found.remedy}")
-    sources = {name: dict(stream.source) for name, stream in found.streams.items()}
-    masks = {name: stream.mask for name, stream in found.streams.items() if stream.mask is not None}
-    if VALIDATION not in sources and found.kind != "yolo":
-        sources = build_part_sources(sources)
-        masks = {name: masks.get(name, masks[TRAIN]) for name in sources} if masks else {}
-    return DataSurvey(
-        path,
-        found.kind,
-        sources,
-        is_split="part" in sources[TRAIN] and found.kind != "yolo",
-        is_small=found.kind != "yolo" and "part" in sources[TRAIN],
-        labels={} if masks else None,
-        masks=masks,
-        layout=f"this looks like {found.name}: {found.seen}",
-        notes=found.notes,
-    )
-
-
-_KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars"}
-
-
-def _find_folder_notes(tree: FolderTree, parts: Mapping[str, str]) -> list[str]:
+    # What lies beside the data, and is not served.
     notes, served, entries = [], _format_names([*parts.values()]), tree.entries()
     if others := [name for name in tree.folders() if parts and name not in parts.values()]:
         notes.append(f"not served: the sub-folders {_format_names(others)} next to {served}")
@@ -222,8 +256,38 @@ def _find_folder_notes(tree: FolderTree, parts: Mapping[str, str]) -> list[str]:
         notes.append(f"not served: {beside} next to the sub-folders {served}")
     tables = [name for folder in ("", *parts.values()) for name in _list_names(tree, folder, _TABLE_SUFFIXES)]
     labels = "takes labels from its columns"
-    named = [f"there is also {table}: streamd init {tree.path(table)} {labels}" for table in tables[:_SHOWN_NAMES]]
-    return [*notes, *named]
+    notes += [f"there is also {name}: streamd init {tree.path(name)} {labels}" for name in tables[:_SHOWN_NAMES]]
+    if kinds[TRAIN] == "tar":
+        from streamd.daemon.starter.survey_labels import survey_shards  # noqa: PLC0415 - as above
+
+        return survey_shards(path, {name: tree.path(folder) for name, folder in folders.items()}, notes)
+    # Folders of images: each is flat and without labels, or has one sub-folder for each class.
+    flat = {
+        name
+        for name, folder in folders.items()
+        if tree.entries(folder).images and not any(map(tree.has_images, tree.folders(folder)))
+    }
+    classes = tree.folders(folders[TRAIN])
+    if TRAIN not in flat and len(classes) == 1:
+        # The classes may lie one folder deeper than the path that was named.
+        inner, only = tree.folders(classes[0]), f"one class only, {Path(classes[0]).name}"
+        if inner and all(map(tree.has_images, inner[:_SHOWN_NAMES])):
+            deeper = _format_names([Path(each).name for each in inner])
+            notes.append(f"{only}: name {format_path(tree.path(classes[0]))} for the classes {deeper}")
+        else:
+            notes.append(f"{only}: labels: {{}} takes the images without labels")
+    return DataSurvey(
+        path,
+        "folder",
+        build_part_sources({name: {"path": str(tree.path(folder))} for name, folder in folders.items()}),
+        is_small=sum(1 for _ in islice(tree.walk_images(folders[TRAIN]), SMALL_SAMPLES)) < SMALL_SAMPLES,
+        labels={} if TRAIN in flat else None,
+        own_labels={} if TRAIN in flat else {name: {} for name in flat},
+        notes=tuple(notes),
+    )
+
+
+_KIND_NOUNS: Final[dict[DataKind, str]] = {"folder": "images", "tar": "tars"}
 
 
 def _list_names(tree: FolderTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -275,60 +339,3 @@ def _refuse_folder_without_images(tree: FolderTree, folder: str) -> ConfigError:
     looked = b" ".join(IMAGE_SUFFIXES).decode()
     state = "is empty" if not (folders or others) else "holds no images"
     return build_refusal(f"{name} {state}", f"looked for {looked} and .tar; correct the path, or put images there")
-
-
-def _survey_image_folders(tree: FolderTree, folders: Mapping[str, str], notes: tuple[str, ...]) -> DataSurvey:
-    """Surveys folders of images: each is flat and without labels, or has one sub-folder for each class."""
-    flat = {
-        name
-        for name, folder in folders.items()
-        if tree.entries(folder).images and not any(map(tree.has_images, tree.folders(folder)))
-    }
-    own: dict[str, dict[str, object]] = {} if TRAIN in flat else {name: {} for name in flat}
-    classes = tree.folders(folders[TRAIN])
-    if TRAIN not in flat and len(classes) == 1:
-        notes = (*notes, _build_single_class_note(tree, classes[0]))
-    few = sum(1 for _ in islice(tree.walk_images(folders[TRAIN]), SMALL_SAMPLES)) < SMALL_SAMPLES
-    return DataSurvey(
-        tree.root,
-        "folder",
-        build_part_sources({name: {"path": str(tree.path(folder))} for name, folder in folders.items()}),
-        VALIDATION not in folders,
-        few,
-        {} if TRAIN in flat else None,
-        own,
-        notes=notes,
-    )
-
-
-def _build_single_class_note(tree: FolderTree, folder: str) -> str:
-    """The classes may lie one folder deeper than the path that was named."""
-    inner, name = tree.folders(folder), Path(folder).name
-    if inner and all(map(tree.has_images, inner[:_SHOWN_NAMES])):
-        classes = _format_names([Path(each).name for each in inner])
-        return f"one class only, {name}: name {format_path(tree.path(folder))} for the classes {classes}"
-    return f"one class only, {name}: labels: {{}} takes the images without labels"
-
-
-def build_part_sources(sources: dict[str, Settings]) -> dict[str, Settings]:
-    """Returns the sources of all streams, train first; without validation data, a part of train is held back."""
-    if VALIDATION in sources:
-        return sources
-    tests = {TEST: sources[TEST]} if TEST in sources else {}
-    return {**split_train_source(sources[TRAIN]), **tests}
-
-
-def _survey_shards(path: Path, folders: dict[str, Path], notes: tuple[str, ...]) -> DataSurvey:
-    from streamd.daemon.starter.survey_shards import survey_shard_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
-
-    found = survey_shard_labels(folders[TRAIN])
-    return DataSurvey(
-        path,
-        "tar",
-        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
-        VALIDATION not in folders,
-        found.images < SMALL_SAMPLES,
-        found.labels,
-        left_out=found.left_out,
-        notes=(*notes, *found.notes),
-    )

@@ -17,7 +17,7 @@ from support.tar_shards import pack_folder
 from streamd.cli.check.labels import BoxSummary
 from streamd.cli.check.report import ReportOptions, format_report
 from streamd.cli.check.run import inspect_data
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.errors import ConfigError
 
 
@@ -36,7 +36,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
     shutil.copy(train / "cat" / "0003.jpg", validation / "cat" / "leak.jpg")
     config = config_of(tmp_path, {"train": stream_config(train), "validation": stream_config(validation)})
-    found = inspect_data(config, SilentProgress())
+    found = inspect_data(config, ProgressDisplay())
     (leak,) = found.leaks
     assert (leak.first, leak.second, leak.files) == ("train", "validation", 1)
     assert leak.example == ("cat/0003.jpg", "cat/leak.jpg")
@@ -48,12 +48,12 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
 @pytest.mark.long
 def test_both_identities_are_found_and_each_that_is_not_expected_is_trouble(tmp_path: Path) -> None:
     streams = {"train": stream_config(animals(tmp_path))}
-    found = inspect_data(config_of(tmp_path, streams), SilentProgress()).streams["train"]
+    found = inspect_data(config_of(tmp_path, streams), ProgressDisplay()).streams["train"]
     assert (len(found.order_id), len(found.pixel_id), found.unexpected) == (32, 32, [])
     (tmp_path / "config.yaml").write_text(
         json.dumps({"streams": streams, "expect": {"train": {"order": "0" * 32, "pixels": "1" * 32}}})
     )
-    order, pixels = inspect_data(tmp_path / "config.yaml", SilentProgress()).troubles
+    order, pixels = inspect_data(tmp_path / "config.yaml", ProgressDisplay()).troubles
     assert order.startswith(f"expect.train.order: {'0' * 32} is expected")
     assert found.order_id in order
     assert pixels.startswith(f"expect.train.pixels: {'1' * 32} are expected")
@@ -95,7 +95,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_a_sample_of_files_is_evenly_spread_and_progress_counts_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
-    heard = SilentProgress()
+    heard = ProgressDisplay()
     found = inspect_data(config_of(tmp_path, {"train": stream_config(folder)}), heard, max_files=10)
     assert (found.streams["train"].read, found.streams["train"].samples) == (10, 100)
     assert (heard.total, heard.done) == (10, 10)
@@ -106,11 +106,11 @@ def test_a_stream_that_cannot_be_served_is_trouble_and_the_others_are_read(tmp_p
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
     config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
-    found = inspect_data(config, SilentProgress())
+    found = inspect_data(config, ProgressDisplay())
     assert list(found.streams) == ["train"]
     assert len(found.troubles) == len(found.refused) > 0
     assert all(trouble.startswith(f"{config}:1: ") for trouble in found.troubles)
-    alone = inspect_data(config_of(tmp_path, {"store": store}), SilentProgress())
+    alone = inspect_data(config_of(tmp_path, {"store": store}), ProgressDisplay())
     assert (alone.streams, len(alone.troubles)) == ({}, 1)
 
 
@@ -166,7 +166,7 @@ def test_check_reads_shards_like_files_and_finds_copies_across_both(tmp_path: Pa
     reasons = spoil(folder)
     pack_folder(tmp_path / "shards/all.tar", folder)
     packed = stream_config(folder, source={"kind": "tar", "path": str(tmp_path / "shards")})
-    found = inspect_data(config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), SilentProgress())
+    found = inspect_data(config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), ProgressDisplay())
     shards, files = found.streams["packed"], found.streams["loose"]
     assert (shards.samples, shards.read, shards.bytes) == (files.samples, files.read, files.bytes)
     assert (shards.pictures.formats, shards.pictures.sizes) == ({"JPEG": 8}, files.pictures.sizes)
@@ -239,7 +239,7 @@ def test_clips_whose_split_parts_a_sequence_are_worth_knowing(tmp_path: Path) ->
     parted["split"] = {"validation": 0.5, "seed": 1}
     whole = {**parted, "split": {"validation": 0.5, "seed": 2, "by": "drive"}}
     (tmp_path / "config.yaml").write_text(json.dumps({"streams": {"parted": parted, "whole": whole}}))
-    found = inspect_data(tmp_path / "config.yaml", SilentProgress())
+    found = inspect_data(tmp_path / "config.yaml", ProgressDisplay())
     (warning,) = [each for each in found.warnings if "neighbouring rows" in each]
     assert warning == (
         "parted: the clips of 'clip' show neighbouring rows, which the split may have put into the other part, so that "

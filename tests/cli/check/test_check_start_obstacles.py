@@ -13,7 +13,7 @@ from support.daemon_process import stream_config, write_images
 
 from streamd.cli.check import run
 from streamd.cli.check.run import StartObstacles, find_start_obstacles
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.config.load import load_config
 from streamd.config.schema import Config
 from streamd.daemon.served_endpoint import ServedEndpoint
@@ -128,7 +128,7 @@ def test_check_reports_obstacles_beside_the_data(tmp_path: Path) -> None:
         f"listen: ipc://{tmp_path}\nmonitor: 192.0.2.1:9191\nworkers: 1\n"
         f"streams: {{train: {{source: {{kind: folder, path: {folder}}}, image: {{size: [8, 8]}}, batch_size: 2}}}}\n"
     )
-    found = run.inspect_data(path, SilentProgress())
+    found = run.inspect_data(path, ProgressDisplay())
 
     assert found.streams["train"].read == 2
     assert [each.partition("; ")[0] for each in found.troubles] == [

@@ -9,16 +9,16 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.cli.demo import judge
+from streamd.cli import demo
 
 TRUTH = np.array([-0.5, 0.0, 0.25, 0.75])
 GREEN, ORANGE, PURPLE = (38, 190, 96), (255, 136, 28), (110, 10, 130)
 PURPLE_ROAD = np.full((128, 128, 3), PURPLE, dtype=np.uint8)
 
 
-def draw(path: Path, truth: judge.Angles = TRUTH, examples: int = 0) -> npt.NDArray[np.int16]:
+def draw(path: Path, truth: demo.Angles = TRUTH, examples: int = 0) -> npt.NDArray[np.int16]:
     """The chart's pixels; each example steers right, and the model left."""
-    judge.draw_chart(truth, truth[::-1], [(PURPLE_ROAD, 0.9, -0.9)] * examples, "caption", path / "chart.png")
+    demo.draw_chart(truth, truth[::-1], [(PURPLE_ROAD, 0.9, -0.9)] * examples, "caption", path / "chart.png")
     with Image.open(path / "chart.png") as picture:
         assert (picture.format, picture.size) == ("PNG", (1200, 640))
         return np.asarray(picture.convert("RGB")).astype(np.int16)
@@ -30,17 +30,17 @@ def places(pixels: npt.NDArray[np.int16], colour: tuple[int, int, int]) -> npt.N
 
 
 def test_perfect_predictions_score_one_and_no_error() -> None:
-    assert judge.compute_scores(TRUTH, TRUTH) == judge.PredictionScores(samples=4, r2=1.0, mae=0.0, mean_mae=0.375)
+    assert demo.compute_scores(TRUTH, TRUTH) == demo.PredictionScores(samples=4, r2=1.0, mae=0.0, mean_mae=0.375)
 
 
 def test_predicting_the_mean_scores_zero_and_the_error_of_the_mean() -> None:
-    scores = judge.compute_scores(TRUTH, np.full(4, 0.125))
+    scores = demo.compute_scores(TRUTH, np.full(4, 0.125))
     assert scores.r2 == pytest.approx(0.0)
     assert scores.mae == scores.mean_mae == 0.375
 
 
 def test_the_caption_names_every_score() -> None:
-    line = judge.format_scores(judge.PredictionScores(samples=512, r2=0.93, mae=0.071, mean_mae=0.334))
+    line = demo.format_scores(demo.PredictionScores(samples=512, r2=0.93, mae=0.071, mean_mae=0.334))
     facts = ["R² 0.930", "MAE 0.071", "predicting the mean would give MAE 0.334", "512 samples"]
     assert line.split("   ·   ") == facts
 

@@ -10,19 +10,19 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.cli.demo import road
+from streamd.cli import demo
 from streamd.errors import ConfigError
 
 
 def write_set(folder: Path, images: int, seed: int = 1) -> list[dict[str, str]]:
     """Writes a set; the rows of its table."""
-    with road.write_driving_set(folder, images, seed, lambda _: None).open(newline="", encoding="utf-8") as file:
+    with demo.write_driving_set(folder, images, seed, lambda _: None).open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def test_a_picture_is_rgb_bytes_with_an_angle_in_range() -> None:
     for seed in range(20):
-        pixels, angle = road.draw_road(np.random.default_rng(seed))
+        pixels, angle = demo.draw_road(np.random.default_rng(seed))
         assert (pixels.shape, pixels.dtype, pixels.flags.c_contiguous) == ((128, 128, 3), np.dtype(np.uint8), True)
         assert pixels.std() > 8
         assert -1 <= angle <= 1
@@ -30,24 +30,24 @@ def test_a_picture_is_rgb_bytes_with_an_angle_in_range() -> None:
 
 @pytest.mark.parametrize(
     "bend",
-    [road.RoadBend(0.0, 0.0, 0.004), road.RoadBend(1.0, 0.0, 0.0), road.RoadBend(0.0, 0.05, 0.0)],
+    [demo.RoadBend(0.0, 0.0, 0.004), demo.RoadBend(1.0, 0.0, 0.0), demo.RoadBend(0.0, 0.05, 0.0)],
     ids=repr,
 )
-def test_a_road_to_the_right_steers_right_and_its_mirror_left(bend: road.RoadBend) -> None:
+def test_a_road_to_the_right_steers_right_and_its_mirror_left(bend: demo.RoadBend) -> None:
     assert bend.steering_angle > 0
-    assert road.RoadBend(-bend.offset_m, -bend.heading, -bend.curvature).steering_angle == -bend.steering_angle
+    assert demo.RoadBend(-bend.offset_m, -bend.heading, -bend.curvature).steering_angle == -bend.steering_angle
 
 
 def test_the_steering_never_leaves_its_range() -> None:
-    assert road.RoadBend(3.0, 0.5, 0.1).steering_angle == 1
-    assert road.RoadBend(-3.0, -0.5, -0.1).steering_angle == -1
+    assert demo.RoadBend(3.0, 0.5, 0.1).steering_angle == 1
+    assert demo.RoadBend(-3.0, -0.5, -0.1).steering_angle == -1
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.006, -0.006])
 @pytest.mark.parametrize("half_m", [0.01, 1.0])
 def test_a_strip_covers_its_width_in_metres_around_the_centre_line(half_m: float, curvature: float) -> None:
-    ground = road.project_ground(road.RoadBend(0.3, 0.02, curvature), horizon=50)
-    cover = road.compute_strip_coverage(ground, 0.0, half_m)
+    ground = demo.project_ground(demo.RoadBend(0.3, 0.02, curvature), horizon=50)
+    cover = demo.compute_strip_coverage(ground, 0.0, half_m)
     np.testing.assert_allclose((cover * ground.pixel_m).sum(axis=1)[20:], 2 * half_m, rtol=0.01)
     depth_m, columns = ground.depth_m[20:, 0], np.arange(128) + 0.5
     centre_px = 64 + (0.3 + 0.02 * depth_m + curvature * depth_m**2) / ground.pixel_m[20:, 0]
@@ -56,14 +56,14 @@ def test_a_strip_covers_its_width_in_metres_around_the_centre_line(half_m: float
 
 @pytest.mark.long
 def test_angles_are_spread_widely_around_zero() -> None:
-    angles = [road.draw_road(np.random.default_rng([11, number]))[1] for number in range(200)]
+    angles = [demo.draw_road(np.random.default_rng([11, number]))[1] for number in range(200)]
     assert np.std(angles) == pytest.approx(0.4, abs=0.05)
     assert abs(np.mean(angles)) < 0.08
 
 
 @pytest.mark.long
 def test_the_angle_can_be_read_from_the_picture() -> None:
-    drawn = [road.draw_road(np.random.default_rng([12, number])) for number in range(300)]
+    drawn = [demo.draw_road(np.random.default_rng([12, number])) for number in range(300)]
     features = np.stack([_small(pixels) for pixels, _ in drawn])
     angles = np.array([angle for _, angle in drawn])
     seen, unseen = slice(0, 240), slice(240, None)
@@ -84,7 +84,7 @@ def _small(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
 
 def test_a_set_holds_the_images_of_its_table_with_one_in_eight_for_validation(tmp_path: Path) -> None:
     done: list[int] = []
-    assert road.write_driving_set(tmp_path / "roads", 16, 1, done.append) == tmp_path / "roads" / "all.csv"
+    assert demo.write_driving_set(tmp_path / "roads", 16, 1, done.append) == tmp_path / "roads" / "all.csv"
     assert done == list(range(1, 17))
     rows = write_set(tmp_path / "roads", 16)
     assert list(rows[0]) == ["image", "angle", "split"]
@@ -97,7 +97,7 @@ def test_a_set_holds_the_images_of_its_table_with_one_in_eight_for_validation(tm
 
 def test_the_picture_on_disk_is_the_one_that_was_labelled(tmp_path: Path) -> None:
     row = write_set(tmp_path, 8, seed=5)[3]
-    pixels, angle = road.draw_road(np.random.default_rng([5, 3]))
+    pixels, angle = demo.draw_road(np.random.default_rng([5, 3]))
     assert float(row["angle"]) == pytest.approx(angle, abs=1e-5)
     with Image.open(tmp_path / row["image"]) as picture:
         assert np.abs(np.asarray(picture, dtype=float) - pixels).mean() < 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from streamd.cli.demo.run import copy_stderr_lines
+from streamd.cli.demo import copy_stderr_lines
 
 NOTES = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR

@@ -8,7 +8,7 @@ import pytest
 from support.daemon_process import write_images
 from typer.testing import CliRunner, Result
 
-from streamd.cli.init.command import spell_path
+from streamd.cli.init import spell_path
 from streamd.cli.main import app
 from streamd.config.load import load_config
 from streamd.errors import ConfigError, OutputExistsError

@@ -8,11 +8,11 @@ import pytest
 from ruamel.yaml import YAML
 from support.daemon_process import write_images
 
-from streamd.cli.init import config_text
-from streamd.cli.init.config_text import format_entry, format_starter_config
+from streamd.cli import init
+from streamd.cli.init import format_entry, format_starter_config
 from streamd.config.load import load_config, parse_yaml
-from streamd.daemon.starter.data_survey import DataKind
 from streamd.daemon.starter.starter_config import LoggedProgress, StarterConfig, make_starter_config
+from streamd.daemon.starter.survey import DataKind
 
 NO_PROGRESS = LoggedProgress(lambda: 0.0)
 
@@ -78,7 +78,6 @@ def test_an_entry_is_one_line(key: str, value: object, line: str) -> None:
     ],
 )
 def test_the_comment_about_masks_is_a_configuration_that_loads(kind: DataKind, source: dict[str, object]) -> None:
-    _, written, *_ = config_text._iterate_mask_comments(kind)
-    keys = YAML(typ="safe").load(written.removeprefix("# "))
+    keys = YAML(typ="safe").load(init.format_mask_example(kind))
     stream = load_config({"streams": {"train": {"source": source, **keys}}}).streams["train"]
     assert (list(stream.all_images), stream.all_images["mask"].mode) == (["photo", "mask"], "index")

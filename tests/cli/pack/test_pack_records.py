@@ -20,7 +20,7 @@ from support.pack_streams import decoding_here, labels_of, rows_of, stream_of
 from streamd.cli.pack import run, workdir
 from streamd.cli.pack.packed_rows import PackedRows
 from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.config.load import load_config
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
@@ -35,7 +35,7 @@ def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pack(config: dict[str, Any], destination: Path, name: PackFormat, **options: Any) -> PackResult:
-    return run.pack_stream(load_config(config), PackOptions("train", destination, name, **options), SilentProgress())
+    return run.pack_stream(load_config(config), PackOptions("train", destination, name, **options), ProgressDisplay())
 
 
 def read_all(config: dict[str, Any], folder: Path) -> tuple[PackedRows, dict[str, list[Any]], list[str], StreamSpec]:

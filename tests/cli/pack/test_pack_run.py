@@ -23,7 +23,7 @@ from streamd.cli.pack.row_files import PackJob
 from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, open_pack_writer
 from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
-from streamd.cli.terminal.progress import SilentProgress
+from streamd.cli.terminal import ProgressDisplay
 from streamd.config.load import load_config
 from streamd.errors import ConfigError, MissingExtraError, PackError
 
@@ -51,7 +51,7 @@ def options(tmp_path: Path) -> PackOptions:
 
 
 def pack(config: dict[str, Any], options: PackOptions) -> PackResult:
-    return run.pack_stream(load_config(config), options, SilentProgress())
+    return run.pack_stream(load_config(config), options, ProgressDisplay())
 
 
 def read_packed(packed: PackResult, folder: Path) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from support.daemon_process import wait_until
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.cli.probe.measure import ProbeResult
-from streamd.cli.probe.trainer_process import TrainerRequest
+from streamd.cli.probe import ProbeResult, TrainerRequest
 from streamd.core.receipt import Receipt
 
 RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
@@ -56,7 +55,7 @@ def stub_probe(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tup
         asked.append((request, trainers))
         return result
 
-    monkeypatch.setattr("streamd.cli.probe.measure.probe_stream", drain_all)
+    monkeypatch.setattr("streamd.cli.probe.probe_stream", drain_all)
     monkeypatch.setattr("streamd.ipc.endpoint.find_socket", lambda endpoint: endpoint or "ipc:///default")
     return asked
 

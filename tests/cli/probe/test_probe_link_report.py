@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from streamd.cli.probe.measure import describe_link, measure_round_trip_s
+from streamd.cli.probe import describe_link, measure_round_trip_s
 from streamd.errors import ConnectError
 
 MB = 1_000_000

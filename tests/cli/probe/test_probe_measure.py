@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.probe import measure
-from streamd.cli.probe.measure import ProbeResult
-from streamd.cli.probe.trainer_process import TrainerRequest
+from streamd.cli import probe
+from streamd.cli.probe import ProbeResult, TrainerRequest
 from streamd.core.epoch_timing import BatchSupply, EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
@@ -24,7 +23,7 @@ def ignore(_line: str) -> None: ...
 @pytest.mark.long
 def test_trainer_processes_see_the_same_data_and_each_has_an_entry(probed_endpoint: str) -> None:
     said: list[str] = []
-    result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)
+    result = probe.probe_stream(TrainerRequest("train", probed_endpoint, epochs=2, digest=True), 2, said.append)
     assert said == ["draining 2 epochs of stream 'train' in 2 processes"]
     assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
@@ -38,7 +37,7 @@ def test_trainer_processes_see_the_same_data_and_each_has_an_entry(probed_endpoi
 
 
 def test_digest_and_headroom_are_absent_unless_requested(probed_endpoint: str) -> None:
-    result = measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1), 1, ignore)
+    result = probe.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1), 1, ignore)
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
@@ -52,7 +51,7 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
     )
     monkeypatch.chdir(tmp_path)
     request = TrainerRequest("train", probed_endpoint, epochs=1, load="mytrainer:step", headroom=True)
-    result = measure.probe_stream(request, 1, ignore)
+    result = probe.probe_stream(request, 1, ignore)
     taken = [int(index) for index in seen.read_text().split()]
     assert taken[:8] == [0, 1, 2, 3] * 2  # drained, and replayed at least once
     assert result.headroom_samples_per_s is not None
@@ -68,19 +67,19 @@ def test_a_missing_function_fails_before_anything_is_drained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match="its message is above"):
-        measure.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1, load="mine:step"), 2, ignore)
+        probe.probe_stream(TrainerRequest("train", probed_endpoint, epochs=1, load="mine:step"), 2, ignore)
     assert capfd.readouterr().err.count(f"streamd probe: there is no module 'mine' in {tmp_path}") == 2
 
 
 def test_an_unknown_stream_is_refused_before_any_process_starts(probed_endpoint: str) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
-        measure.probe_stream(TrainerRequest("tran", probed_endpoint, epochs=1), 2, pytest.fail)
+        probe.probe_stream(TrainerRequest("tran", probed_endpoint, epochs=1), 2, pytest.fail)
 
 
 def test_trainers_that_saw_different_data_are_an_error() -> None:
-    assert measure._require_equal_digests([["a", "b"], ["a", "b"]]) == ["a", "b"]
+    assert probe._require_equal_digests([["a", "b"], ["a", "b"]]) == ["a", "b"]
     with pytest.raises(ReceiptError, match="the trainers saw different data"):
-        measure._require_equal_digests([["a", "b"], ["a", "c"]])
+        probe._require_equal_digests([["a", "b"], ["a", "c"]])
 
 
 def test_the_lines_show_rates_waiting_decodes_and_receipts() -> None:

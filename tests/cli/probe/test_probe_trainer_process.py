@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamd.cli.probe import trainer_process
-from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest
+from streamd.cli import probe
+from streamd.cli.probe import DrainResult, TrainerRequest
 from streamd.client import Batch
 from streamd.errors import ConfigError, RefusedError, StreamdError
 
@@ -20,13 +20,13 @@ DRAINED = DrainResult(24, 0.01, 0.0, [], [])
 
 
 def test_two_drains_have_the_same_digest(probed_endpoint: str) -> None:
-    once = [trainer_process.drain_stream("train", probed_endpoint, 1, digest=True) for _ in range(2)]
+    once = [probe.drain_stream("train", probed_endpoint, 1, digest=True) for _ in range(2)]
     assert once[0].digest == once[1].digest
     assert len(once[0].digest) == 1
 
 
 def test_samples_are_counted_from_the_first_batch_to_the_last(probed_endpoint: str) -> None:
-    drained = trainer_process.drain_stream("train", probed_endpoint, 1, digest=False)
+    drained = probe.drain_stream("train", probed_endpoint, 1, digest=False)
     assert drained.samples == 32 - 8
     assert [timing.epoch for timing in drained.timings] == [0]
     assert 0 <= drained.wait_s <= drained.seconds
@@ -39,7 +39,7 @@ def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added
     def work(batch: Batch) -> None:
         taken.append(batch.index)
 
-    drained = trainer_process.replay_held_batches(TrainerRequest("train", probed_endpoint, 1), DRAINED, work)
+    drained = probe.replay_held_batches(TrainerRequest("train", probed_endpoint, 1), DRAINED, work)
     assert taken[:4] == [0, 1, 2, 3]
     assert drained.free_samples_per_s is not None
     assert drained.free_samples_per_s > 0
@@ -50,16 +50,16 @@ def test_a_stream_of_one_batch_is_too_short_for_a_rate(probed_endpoint: str) -> 
     with pytest.raises(
         StreamdError, match="stream 'train' has only one batch, which is too little to measure a rate: add  --epochs 2"
     ):
-        trainer_process.replay_held_batches(
+        probe.replay_held_batches(
             TrainerRequest("train", probed_endpoint, 1),
             replace(DRAINED, seconds=0.0),
-            trainer_process.touch_image_pages,
+            probe.touch_image_pages,
         )
 
 
 def test_a_trainer_whose_starter_is_gone_ends_without_a_word(probed_endpoint: str) -> None:
     request = msgspec.json.encode(TrainerRequest("train", probed_endpoint, 1)).decode()
-    command = [sys.executable, "-m", "streamd.cli.probe.trainer_process", request]
+    command = [sys.executable, "-m", "streamd.cli.probe", request]
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -84,10 +84,6 @@ def own_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failing_user_function_is_named_with_its_line(probed_endpoint: str) -> None:
     said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
     with pytest.raises(ConfigError, match=said):
-        trainer_process.drain_stream(
-            "train", probed_endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:fails")
-        )
+        probe.drain_stream("train", probed_endpoint, 1, digest=False, step=probe._load_trainer_step("ownsteps:fails"))
     with pytest.raises(RefusedError, match=r"^no$"):
-        trainer_process.drain_stream(
-            "train", probed_endpoint, 1, digest=False, step=trainer_process._load_trainer_step("ownsteps:refused")
-        )
+        probe.drain_stream("train", probed_endpoint, 1, digest=False, step=probe._load_trainer_step("ownsteps:refused"))

@@ -13,7 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.cli.terminal.options import parse_size_option
+from streamd.cli.options import parse_size_option
 from streamd.cli.train.command import app as train_app
 from streamd.errors import ConfigError
 

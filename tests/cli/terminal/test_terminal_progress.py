@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from streamd.cli.terminal.progress import BarProgress, LineProgress, Phase, create_progress_display
+from streamd.cli.terminal import Phase, ProgressDisplay, create_progress_display
 
 PACKING = Phase("packing", "packed", "sample", row_bytes=1 << 20)
 
@@ -25,7 +25,7 @@ class Log:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.said: list[str] = []
-        self.shown = LineProgress(self.said.append, clock=lambda: self.now_s)
+        self.shown = ProgressDisplay(write_line=self.said.append, clock=lambda: self.now_s)
 
     def advance(self, seconds: float, items: int) -> None:
         self.now_s += seconds
@@ -74,16 +74,16 @@ def test_a_quick_command_logs_only_its_notes(log: Log) -> None:
     assert log.said == ["b.png: an empty file"]
 
 
-def show_listing(shown: BarProgress) -> None:
+def show_listing(shown: ProgressDisplay) -> None:
     shown.update_listing("train", 7)
 
 
-def show_reading(shown: BarProgress) -> None:
+def show_reading(shown: ProgressDisplay) -> None:
     shown.start_reading(10)
     shown.advance_reading(4)
 
 
-def show_packing(shown: BarProgress) -> None:
+def show_packing(shown: ProgressDisplay) -> None:
     shown.start_phase(PACKING, 12, 4)
     shown.advance(8)
     shown.print_note("b.png: [red] is no markup")
@@ -97,9 +97,11 @@ def show_packing(shown: BarProgress) -> None:
         (show_packing, ["packing, ", "12/12", "b.png: [red] is no markup"]),
     ],
 )
-def test_a_bar_names_the_phase_and_is_erased_at_the_end(show: Callable[[BarProgress], None], parts: list[str]) -> None:
+def test_a_bar_names_the_phase_and_is_erased_at_the_end(
+    show: Callable[[ProgressDisplay], None], parts: list[str]
+) -> None:
     screen = StringIO()
-    with BarProgress(Console(file=screen, force_terminal=True, width=120)) as shown:
+    with ProgressDisplay(Console(file=screen, force_terminal=True, width=120)) as shown:
         show(shown)
     assert [part for part in parts if part not in screen.getvalue()] == []
     assert screen.getvalue().endswith("\x1b[2K")
@@ -107,11 +109,18 @@ def test_a_bar_names_the_phase_and_is_erased_at_the_end(show: Callable[[BarProgr
 
 def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(create_progress_display(), BarProgress)
-    log = StringIO()
-    monkeypatch.setattr(sys, "stderr", log)
-    shown = create_progress_display()
-    assert isinstance(shown, LineProgress)
-    shown.print_note("so far")
-    assert log.getvalue() == "so far\n"
+    for screen, said in ((Terminal(), "\x1b["), (StringIO(), "so far\n")):
+        monkeypatch.setattr(sys, "stderr", screen)
+        with create_progress_display() as shown:
+            shown.start_reading(10)
+            shown.print_note("so far")
+        assert screen.getvalue().startswith(said)
+        assert ("0/10" in screen.getvalue()) is isinstance(screen, Terminal)
+
+
+def test_a_display_for_nobody_counts_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay() as shown:
+        shown.start_phase(PACKING, 12, 4)
+        shown.advance(8)
+        shown.print_note("b.png: an empty file")
+    assert (shown.done, shown.total, *capsys.readouterr()) == (12, 12, "", "")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import typer
 
-from streamd.cli.terminal.run_guarded import run_guarded
+from streamd.cli.terminal import run_guarded
 from streamd.errors import ConfigError, ConnectError
 
 Run = Callable[..., object]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import StopSignals
 
 # Is killed while its main thread writes a file again and again.
 WRITING = """
 import os, signal, sys
 from pathlib import Path
-from streamd.cli.terminal.stop_signals import StopSignals
+from streamd.cli.terminal import StopSignals
 
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
 with StopSignals(lambda: print("stopping", flush=True)) as stop:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.train.options import TrainingOptions, get_curves_path
+from streamd.cli.train.run import TrainingOptions, get_curves_path
 from streamd.errors import ConfigError
 
 

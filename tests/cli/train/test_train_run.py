@@ -14,8 +14,7 @@ from support.stream_fake import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from support.transform_programs import forgotten
 
 from streamd.cli.train import run
-from streamd.cli.train.options import TrainingOptions
-from streamd.cli.train.run import TrainingResult, train_model
+from streamd.cli.train.run import TrainingOptions, TrainingResult, train_model
 from streamd.core import spec_file
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import ImageSpec

@@ -12,9 +12,8 @@ import pytest
 from support.stream_fake import ANGLE, FakeClient, make_spec
 from support.transform_programs import forgotten
 
-from streamd.cli.terminal.stop_signals import StopSignals
-from streamd.cli.train.options import TrainingOptions
-from streamd.cli.train.run import train_model
+from streamd.cli.terminal import StopSignals
+from streamd.cli.train.run import TrainingOptions, train_model
 from streamd.core import spec_file
 from streamd.core.receipt import Receipt
 from streamd.frameworks.keras import load_keras

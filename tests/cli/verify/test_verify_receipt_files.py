@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.rank_receipts import make_receipt
 
-from streamd.cli.verify import receipt_files
-from streamd.cli.verify.receipt_files import read_receipts
+from streamd.cli import verify
+from streamd.cli.verify import read_receipts
 from streamd.errors import ConfigError
 
 
@@ -50,6 +50,6 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(path: Path, monkeypatc
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_receipts(path)
     path.write_text(make_receipt(0, 1).to_json())
-    monkeypatch.setattr(receipt_files, "MAX_RECEIPT_FILE_BYTES", 100)
+    monkeypatch.setattr(verify, "MAX_RECEIPT_FILE_BYTES", 100)
     with pytest.raises(ConfigError, match="more than 100 bytes"):
         read_receipts(path)

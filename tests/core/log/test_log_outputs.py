@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from streamd.core.log.events import compute_message_id
-from streamd.core.log.outputs import (
+from streamd.core.log import (
     JsonFormatter,
     LineFormatter,
     OutputHandler,
@@ -26,6 +25,7 @@ from streamd.core.log.outputs import (
     send_to_journal,
     to_json_scalar,
 )
+from streamd.core.log.events import compute_message_id
 from streamd.core.stderr_guard import StderrWriter
 
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL

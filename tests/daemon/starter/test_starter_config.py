@@ -95,6 +95,17 @@ def test_of_few_samples_neither_side_of_the_split_is_empty(tmp_path: Path) -> No
     assert build_unwritten_config(tmp_path, (40, 50), NO_PROGRESS) == made.build_settings()
 
 
+@pytest.mark.parametrize("folders", [("cat", "dog"), ("train/cat", "val/cat"), ("train/cat", "test/cat")])
+def test_each_source_is_listed_once(folders: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for folder in folders:
+        write_images(tmp_path / folder, {"": 3})
+    with caplog.at_level("INFO", "streamd"):
+        made = make_starter_config(tmp_path, (8, 8), NO_PROGRESS)
+    listings = [each for each in caplog.messages if each == "listed the samples"]
+    assert len(listings) == len({source["path"] for source in made.survey.sources.values()})
+    assert sum(each.samples for each in made.samples.values()) == 6
+
+
 def test_data_that_serve_would_refuse_is_refused(tmp_path: Path) -> None:
     write_images(tmp_path, {"cat": 2})
     Image.new("RGB", (9, 9)).save(tmp_path / "stray.png")

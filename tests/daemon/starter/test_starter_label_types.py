@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamd.daemon.starter.label_types import guess_label_type
+from streamd.daemon.starter.survey_labels import guess_label_type
 
 
 @pytest.mark.parametrize(

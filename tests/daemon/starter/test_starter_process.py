@@ -11,9 +11,9 @@ from support.daemon_process import write_images
 
 from streamd.core import log
 from streamd.daemon.starter import process
-from streamd.daemon.starter.data_survey import StarterChoices
 from streamd.daemon.starter.process import build_config_in_process
 from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config
+from streamd.daemon.starter.survey import StarterChoices
 from streamd.errors import ConfigError
 
 

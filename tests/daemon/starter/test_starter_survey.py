@@ -8,8 +8,7 @@ import pytest
 from support.daemon_process import write_images
 from support.tar_shards import pack
 
-from streamd.daemon.starter.data_survey import build_refusal
-from streamd.daemon.starter.survey import names_configuration, names_data, survey_data
+from streamd.daemon.starter.survey import build_refusal, names_configuration, names_data, survey_data
 from streamd.dataset.layouts import FolderTree, find_part_folders
 from streamd.errors import ConfigError
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamd.daemon.starter.data_survey import DataSurvey, StarterChoices
-from streamd.daemon.starter.survey_table import find_parts, survey_table
+from streamd.daemon.starter.survey import DataSurvey, StarterChoices
+from streamd.daemon.starter.survey_labels import find_parts, survey_table
 from streamd.errors import ConfigError
 
 FILES = [f"{number:03}.jpg" for number in range(8)]
@@ -130,6 +130,7 @@ def test_lists_of_parquet_are_vectors_and_tags(tmp_path: Path) -> None:
         ("is_valid", ["False", "True"], {"train": False, "validation": True}),
         ("is_valid", ["0", "1"], {"train": False, "validation": True}),
         ("set", ["train", "test"], {"train": "train", "test": "test"}),
+        ("split", ["train", "eval"], {"train": "train", "validation": "eval"}),
         ("split", ["train", "train"], None),
         ("split", ["train", "extra"], None),
         ("split", ["val", "validation", "train"], None),

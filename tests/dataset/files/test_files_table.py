@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.source_configs import Label, Table, assert_refused, put, refusal, scanned
 
-from streamd.daemon.starter.survey_table import survey_table
+from streamd.daemon.starter.survey_labels import survey_table
 from streamd.errors import ConfigError
 
 POSE = Label("float", ("x", "y"))

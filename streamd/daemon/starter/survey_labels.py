@@ -1,4 +1,4 @@
-"""Surveys the columns of a table: which one names the images, which are labels, and which one names the part."""
+"""Surveys what may be labels: the columns of a table, and what stands beside the images in tars. Loads pyarrow."""
 
 from __future__ import annotations
 
@@ -6,41 +6,137 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.core.text import format_count, format_list
-from streamd.daemon.starter.data_survey import (
+from streamd.daemon.starter.survey import (
     PATH_KEY,
     SMALL_SAMPLES,
     DataSurvey,
     StarterChoices,
-    split_train_source,
+    build_part_sources,
 )
-from streamd.daemon.starter.label_types import LabelGuess, guess_label_type
 from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
-from streamd.dataset.labels.cells import Column, SourceRows, Texts
+from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import compute_vector_width
+from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
 from streamd.dataset.labels.faults import raise_collected_faults
-from streamd.dataset.layouts import TEST, TRAIN, VALIDATION, Settings, split_words
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath
+from streamd.dataset.labels.text_encoding import decode_text
+from streamd.dataset.layouts import PART_NAMES, TEST, TRAIN, VALIDATION, Settings, split_words
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
+from streamd.dataset.tar.headers import TarMember
+from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
+from streamd.dataset.tar.samples import Shard, read_shard
 from streamd.errors import ConfigError, suggest_name
+
+# --- the type of a column of texts as a label: category, int or float; or why it is no label
+
+MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
+_ROW_NUMBERS: Final = "numbers the rows"
+_WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
+_CODE: Final = r"^0[0-9]+$"  # 007 is a name and not the number 7
+# Whole numbers in a column with such a name are classes; in any other column they are quantities.
+_CLASS_NAME: Final = re.compile(
+    r"(^|[_ .-])(label|class|category|target|type|kind|species|breed|cls|y)(s|es|[_ "
+    r".-]?(id|no|index|idx|number|code))?$"
+)
+# The index of pandas, which numbers rows and is saved as a column, and how it and R name columns without a name.
+_INDEX_NAME: Final = re.compile(r"__index_level_[0-9]+__|Unnamed: ?[0-9]+.*|\.\.\.[0-9]+")
+_QUOTED_LIST: Final = r"^(?:[\[({]\s*['\"].*[\])}]|\[\s*\])?$"
+_ROW_NAME: Final = re.compile(r"^(|id|idx|index|row|no|nr|number|unnamed.*)$|[_ ]id$")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGuess:
+    """The `type` of a label, or None and why the column is `left_out`; a `note` about what was taken for what."""
+
+    type: str | None
+    left_out: str = ""
+    note: str = ""
+
+
+def guess_label_type(name: str, texts: Texts, *, is_chosen: bool = False) -> LabelGuess:
+    """Returns the type of the column `name`, judged by all of its cells; an empty text is a missing value.
+
+    `is_chosen`: somebody has named it as a label, so numbers in the order of the rows are one, too.
+    """
+    rows = len(texts)
+    if _INDEX_NAME.fullmatch(name):
+        return LabelGuess(None, "the index of a data frame, which numbers its rows")
+    gaps = _count_true(find_empty_texts(texts))
+    if gaps < rows and _count_true(pc.match_substring_regex(texts, _QUOTED_LIST)) == rows:
+        return LabelGuess("tags")
+    if gaps:
+        return LabelGuess(None, "empty" if gaps == rows else f"{format_count(gaps, 'row')} of {rows:,} have no value")
+    levels = int(pc.count_distinct(texts).as_py())
+    if levels == 1 and rows > 1:
+        return LabelGuess(None, f"{texts[0].as_py()!r} in every row")
+    numbers = _count_true(pc.match_substring_regex(texts, NUMBER))
+    words = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), texts.type))
+    if 0 < numbers < rows and numbers + _count_true(words) == rows:
+        return _describe_no_numbers(texts, numbers)
+    if numbers < rows:
+        return _guess_type_of_words(texts, levels, numbers)
+    if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
+        return LabelGuess("float")
+    guess = _guess_type_of_whole_numbers(name, texts, levels)
+    return LabelGuess("int") if guess.left_out == _ROW_NUMBERS and is_chosen else guess
+
+
+def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
+    rows = len(texts)
+    if levels <= min(MAX_CLASSES, max(2, rows // 2)):
+        return LabelGuess("category")
+    if numbers > rows // 2:
+        return _describe_no_numbers(texts, numbers)
+    return LabelGuess(None, f"{levels:,} different texts in {rows:,} rows")
+
+
+def _describe_no_numbers(texts: Texts, numbers: int) -> LabelGuess:
+    odd = texts.filter(pc.invert(pc.match_substring_regex(texts, NUMBER)))[0].as_py()
+    return LabelGuess(None, f"no number in {format_count(len(texts) - numbers, 'row')}, such as {odd[:40]!r}")
+
+
+def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:
+    rows = len(texts)
+    if _count_true(pc.match_substring_regex(texts, _CODE)):
+        guess = _guess_type_of_words(texts, levels, 0)
+        return LabelGuess(guess.type, guess.left_out, "has leading zeros, so its numbers are taken as texts")
+    if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
+        return LabelGuess("category")
+    if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):
+        return LabelGuess(None, _ROW_NUMBERS)
+    return LabelGuess("int")
+
+
+def _counts_rows(texts: Texts) -> bool:
+    numbers = pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64()).to_numpy()
+    return bool((np.diff(numbers) == 1).all())
+
+
+def _count_true(mask: Any) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+# --- the columns of a table: which one names the images, which are labels, and which one names the part
 
 _TRIED_FILES: Final = 20  # cells of a column, evenly spread, that are tried as file names
 _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in IMAGE_SUFFIXES)
 _SUFFIX_ENDS: Final = tuple(each.decode() for each in IMAGE_SUFFIXES)
 _SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
-_PART_WORDS: Final = {
-    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
-    "dev": VALIDATION, "test": TEST, "testing": TEST,
-}  # fmt: skip
+_PART_WORDS: Final = {word: part for part, words in PART_NAMES.items() for word in words}
 # Columns that say where a row belongs, even where their cells name no part.
 _FOLD_COLUMNS: Final = frozenset({"fold", "folds", "kfold", "k_fold", "cv_fold", "split", "partition"})
 _PEOPLE: Final = frozenset(
@@ -89,7 +185,7 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     mark = None if table.text is None else table.text.decimal_mark
     rows = SourceRows(path, table.format_location)
     by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
-    texts = dict(_iterate_text_columns(by_name))
+    texts = _convert_text_columns(by_name)
     try:
         image, others = find_image_columns(path, texts, chosen.root)
     except ConfigError as error:
@@ -122,10 +218,15 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
         source["root"] = str(image.root)
     if chosen.encoding is not None:
         source["encoding"] = chosen.encoding
-    sources = _build_sources(source, parts)
+    where = {} if parts is None else {name: {"where": {parts.column: value}} for name, value in parts.values.items()}
+    sources = build_part_sources({name: {**source, **keys} for name, keys in (where or {TRAIN: {}}).items()})
     is_small = len(texts[image.name]) < SMALL_SAMPLES
+    nothing_there = (
+        f"none of {format_count(image.tried, 'file')} that column {image.name} names is in {image.root} or near it: "
+        "give their folder with --root"
+    )
     notes = (
-        *_build_image_notes(image),
+        *(() if image.found else (nothing_there,)),
         *(f"column {name} {guess.note}" for name, guess in guesses.items() if guess.note),
         *_build_repetition_notes(path, texts, image.name, [*positions], labels),
     )
@@ -133,9 +234,7 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     if counts[""]:
         left_out = {"without a name": "a data frame saves its index so"} | left_out
     in_order = {name: left_out[name] for name in ("without a name", *table.column_names) if name in left_out}
-    return DataSurvey(
-        path, "table", sources, "part" in sources[TRAIN], is_small, labels, left_out=in_order, notes=notes
-    )
+    return DataSurvey(path, "table", sources, is_small, labels, left_out=in_order, notes=notes)
 
 
 def _find_reason_of_name(name: str, *, has_parts: bool) -> str:
@@ -192,24 +291,14 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
             )
 
 
-def _build_image_notes(image: ImageColumn) -> tuple[str, ...]:
-    if image.found:
-        return ()
-    tried = format_count(image.tried, "file")
-    return (
-        f"none of {tried} that column {image.name} names is in {image.root} or near it: give their folder with --root",
-    )
-
-
-def _iterate_text_columns(by_name: Mapping[str, Column]) -> Iterator[tuple[str, Texts]]:
-    """Yields the columns whose cells can be read as texts, which are all except lists and the like."""
+def _convert_text_columns(by_name: Mapping[str, Column]) -> dict[str, Texts]:
+    """Returns the columns whose cells can be read as texts, which are all except lists and the like."""
+    texts: dict[str, Texts] = {}
     for name, column in by_name.items():
-        if cells.has_lists(column):
-            continue
-        try:
-            yield name, cells.convert_to_texts(column)
-        except ConfigError:  # `_guess_column` reports what it holds
-            continue
+        if not cells.has_lists(column):
+            with suppress(ConfigError):  # `_guess_column` reports what it holds
+                texts[name] = cells.convert_to_texts(column)
+    return texts
 
 
 def _guess_column(name: str, column: Column, texts: Mapping[str, Texts], *, is_chosen: bool) -> LabelGuess:
@@ -320,36 +409,107 @@ class TableParts:
 
 def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
     """Returns the column each of whose cells names a part of the data, train among them; None if there is none."""
+    truths = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
     for name, column in texts.items():
         small = name.casefold().replace(" ", "_")
         if small not in _PART_COLUMNS | _HELD_OUT_COLUMNS:
             continue
-        levels = pc.unique(column).to_pylist()
-        values = _find_held_out_values(levels) if small in _HELD_OUT_COLUMNS else _find_part_values(levels)
-        if TRAIN in values and len(values) > 1:
-            return TableParts(name, values)
+        levels: list[str] = pc.unique(column).to_pylist()
+        # Whether a row is held out, in words for yes and no.
+        if small in _HELD_OUT_COLUMNS:
+            if {truths.get(level.casefold()) for level in levels} == {False, True}:
+                return TableParts(name, {TRAIN: False, VALIDATION: True})
+            continue
+        # Standard case: each cell names a part, and no two words mean one.
+        words = {_PART_WORDS.get(level.casefold()): level for level in levels}
+        if None not in words and len(words) == len(levels) > 1 and TRAIN in words:
+            return TableParts(name, {part: words[part] for part in (TRAIN, VALIDATION, TEST) if part in words})
     return None
 
 
-def _find_part_values(levels: list[str]) -> dict[str, Scalar]:
-    """Returns the value of each part; empty if a cell holds another word, or if two words mean one part."""
-    streams = [_PART_WORDS.get(level.casefold()) for level in levels]
-    if None in streams or len(set(streams)) < len(streams):
-        return {}
-    values = dict(zip(streams, levels, strict=True))
-    return {stream: values[stream] for stream in (TRAIN, VALIDATION, TEST) if stream in values}
+# --- labels beside the images of the first shard: classes, numbers and texts
 
 
-def _find_held_out_values(levels: list[str]) -> dict[str, Scalar]:
-    known = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
-    truths = {known.get(level.casefold()) for level in levels}
-    return {TRAIN: False, VALIDATION: True} if truths == {False, True} else {}
+_READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
+_MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label
+_JSON: Final = "json"
+_TEXT: Final = "txt"
 
 
-def _build_sources(source: Settings, parts: TableParts | None) -> dict[str, Settings]:
-    if parts is None:
-        return split_train_source(source)
-    chosen = {stream: {**source, "where": {parts.column: value}} for stream, value in parts.values.items()}
-    if VALIDATION in chosen:
-        return chosen
-    return {**split_train_source(chosen[TRAIN]), TEST: chosen[TEST]}
+def survey_shards(path: Path, folders: Mapping[str, Path], notes: Sequence[str] = ()) -> DataSurvey:
+    """Returns the streams that tars at `path` make: `folders` has the tar, or the folder of tars, of each.
+
+    The labels are those that stand beside the images of the first shard of train. Raises ConfigError.
+    """
+    files = patterns.find_files(str(folders[TRAIN]), PATH_KEY, (), lambda _: None, patterns.TAR_FILES)
+    first = files.file_path(0)
+    labels: dict[str, object] = {}
+    left_out: dict[str, str] = {}
+    found = [*notes]
+    with translate_read_errors(first, PATH_KEY), first.open("rb", buffering=0) as file:
+        shard = read_shard(files.names[0], file.fileno(), int(files.sizes[0]), PATH_KEY, lambda _: None)
+        # Only a file that stands beside every image can be a label.
+        complete = {suffix: files for suffix, files in shard.other_files.items() if shard.images.keys() <= files.keys()}
+        has_classes = bool(shard.images and find_default_labels(shard))
+        if has_classes:
+            others = ", ".join(f".{suffix.decode(errors='replace')}" for suffix in complete if suffix != b"cls")
+            if others:
+                take = "labels: {name: {from: json:FIELD, type: float}} takes a field"
+                found.append(f"next to the images are {others}: {take}")
+        else:
+            for name, source, texts in _iterate_fields(shard, complete):
+                guess = guess_label_type(name, pa.array(texts, pa.large_string()))
+                if guess.type is None:
+                    left_out[source] = guess.left_out
+                else:
+                    labels[name] = {"from": source, "type": guess.type}
+            if labels:
+                found.append(f"the labels and their types were guessed from {format_path(shard.name)} alone")
+    return DataSurvey(
+        path,
+        "tar",
+        build_part_sources({name: {"path": str(folder)} for name, folder in folders.items()}),
+        is_small=len(shard.images) < SMALL_SAMPLES,
+        labels=None if has_classes else labels,
+        left_out=left_out,
+        notes=tuple(found),
+    )
+
+
+def _iterate_fields(
+    shard: Shard, complete: Mapping[bytes, Mapping[bytes, TarMember]]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields the name, the `from` and the texts of each possible label: fields of .json files, and .txt files."""
+    samples = list(shard.images)[:_READ_SAMPLES]
+    for suffix, files in complete.items():
+        spelled = suffix.decode(errors="replace")
+        if spelled not in {_JSON, _TEXT} or any(files[each].size > _MAX_LABEL_BYTES for each in samples):
+            continue
+        contents = [shard.tar.read_member(files[each]) for each in samples]
+        if spelled == _TEXT:
+            yield "label", _TEXT, [_decode_text(each).strip() for each in contents]
+        else:
+            yield from ((name, f"{_JSON}:{name}", texts) for name, texts in collect_json_fields(contents))
+
+
+def _decode_text(data: bytes) -> str:
+    """Returns the text of a label; wrong bytes are replaced, since the listing reports them with their place."""
+    try:
+        return decode_text(data)
+    except UnicodeDecodeError:
+        return data.decode(errors="replace")
+
+
+def collect_json_fields(contents: list[bytes]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the fields that are a text or a number in every record, as texts; none if a record is no JSON object."""
+    try:
+        records = [decode_json_record(each) for each in contents]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    for name in records[0] if records else ():
+        try:
+            values = [decode_json_field(record[name]) if name in record else None for record in records]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if name and all(isinstance(value, str | int | float) for value in values):
+            yield name, [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

@@ -1,1 +1,0 @@
-"""The demonstration: `road` draws a small driving set, `judge` shows what a model has learnt from it."""

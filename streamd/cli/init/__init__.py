@@ -1,1 +1,0 @@
-"""`streamd init`: the first config.yaml, made from what lies at a path."""

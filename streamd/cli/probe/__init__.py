@@ -1,1 +1,0 @@
-"""`streamd probe`: `measure` starts trainers and adds up what they get, `trainer_process` is one of them."""

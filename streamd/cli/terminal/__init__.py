@@ -1,1 +1,0 @@
-"""What commands share: the guard around each (`run_guarded`), signals (`stop_signals`), progress (`progress`)."""

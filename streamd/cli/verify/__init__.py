@@ -1,1 +1,0 @@
-"""`streamd verify`: `receipt_files` reads what ranks wrote, `command` adds it up and prints it."""
