@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -56,7 +56,19 @@ def add_pattern_images(
         images[name] = replace(found, root=None if root == scanned.root else root)
     if request.source.kind == "folder":  # a table or a list may leave pictures out, whose files are then no loss
         for root, named in wanted.items():
-            _log_lone_files(f"streams.{request.name}.images", root, named, scanned)
+            # Pictures in the same folders that are none of the named files, and no samples, are logged.
+            key = f"streams.{request.name}.images"
+            known = named | {*(scanned.files if root == scanned.root else ())}
+            lone: list[bytes] = []
+            for folder in sorted({file.rpartition(b"/")[0] for file in named}):
+                path = os.path.join(os.fsencode(root), folder)  # noqa: PTH118 - names are bytes
+                with translate_read_errors(path, key), os.scandir(path) as listing:
+                    listed = (join_name(folder, each.name) for each in listing if not each.name.startswith(b"."))
+                    lone += (name for name in listed if name.lower().endswith(IMAGE_SUFFIXES) and name not in known)
+            if lone:
+                place, shown = format_path(root), format_first_names(sorted(lone))
+                counts = format_count(len(lone), f"file in {place} belongs", f"files in {place} belong")
+                _log.info("%s: %s to no picture of this stream: %s", key, counts, shown)
     return replace(scanned, images=images)
 
 
@@ -90,39 +102,13 @@ def _stat_pattern_files(
     return ImageFiles(files, sizes, mtimes_ns, root)
 
 
-def _log_lone_files(key: str, root: Path, named: set[bytes], scanned: ScannedSamples) -> None:
-    """Logs the pictures in the folders of the `named` files below `root` that are none of them, and no samples."""
-    known = named | {*(scanned.files if root == scanned.root else ())}
-    lone: list[bytes] = []
-    for folder in sorted({file.rpartition(b"/")[0] for file in named}):
-        path = os.path.join(os.fsencode(root), folder)  # noqa: PTH118 - names are bytes
-        with translate_read_errors(path, key), os.scandir(path) as listing:
-            names = (join_name(folder, each.name) for each in listing if not each.name.startswith(b"."))
-            lone += (name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and name not in known)
-    if lone:
-        place, shown = format_path(root), format_first_names(sorted(lone))
-        counts = format_count(len(lone), f"file in {place} belongs", f"files in {place} belong")
-        _log.info("%s: %s to no picture of this stream: %s", key, counts, shown)
-
-
 def find_files_of_patterns(images: Mapping[str, ImageSource], root: Path, files: Sequence[bytes]) -> frozenset[bytes]:
     """Returns those of `files`, below `root`, that belong to other files by a pattern, and so are no samples."""
     known, found = frozenset(files), set[bytes]()
     for _, image in _list_patterns(images):
-        inside = _find_folder_inside(root, _resolve_image_root(image, root))
-        if inside is not None:
-            pattern = os.fsencode(str(image.place))
-            found.update(known.intersection(_join_all(inside, (format_pattern(pattern, file) for file in files))))
+        folder, pattern = _resolve_image_root(image, root), os.fsencode(str(image.place))
+        if folder.is_relative_to(root):
+            inside = os.fsencode(folder.relative_to(root))
+            names = (posixpath.join(inside, format_pattern(pattern, file)).removeprefix(b"./") for file in files)
+            found.update(known.intersection(names))
     return frozenset(found)
-
-
-def _find_folder_inside(root: Path, folder: Path) -> bytes | None:
-    """Returns the name of `folder` relative to `root`; empty if they are one, None if it lies elsewhere."""
-    if not folder.is_relative_to(root):
-        return None
-    name = os.fsencode(folder.relative_to(root))
-    return b"" if name == b"." else name
-
-
-def _join_all(folder: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
-    return (posixpath.join(folder, name) for name in names) if folder else iter(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -69,21 +69,44 @@ def find_frame_rows(clip: ClipRequest, by: Column, order: Column) -> Int64s:
     _, sequences = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(by))
     places = _rank_cells(order)
     ranked = np.lexsort((places, sequences)).astype(np.int64)
-    _check_order_is_clear(clip, order, ranked, sequences, places)
-    _check_sequences_have_neighbours(clip, by, sequences)
-    return _shift_rows(ranked, sequences[ranked], clip.rule)
-
-
-def _shift_rows(ranked: Int64s, sequences: Int64s, rule: FrameRule) -> Int64s:
-    """Returns the rows at the rule's offsets from each row; `ranked` has the rows and `sequences` theirs, in order."""
+    # Two rows of a sequence must not have the same place in it.
+    same = (np.diff(sequences[ranked]) == 0) & (np.diff(places[ranked]) == 0)
+    if same.any():
+        second = np.flatnonzero(same) + 1
+        first_row, later = int(ranked[second[0] - 1]), int(ranked[second[0]])
+        others = format_other_locations(ranked[second].tolist(), order.rows.format_location)
+        raise ConfigError(
+            f"{clip.key}.order: {order.rows.format_location(later)} has the same {clip.rule.order} as "
+            f"{order.rows.format_location(first_row)}, in the same {clip.rule.by}{others}, so the order of their "
+            "frames is not clear; remove one of them, or choose another column"
+        )
+    # A clip without neighbours is a mistake where each row is a sequence of its own.
+    if sequences.size and set(clip.rule.offsets) != {0}:
+        counts = np.bincount(sequences)
+        alone = np.flatnonzero(counts[sequences] == 1)
+        if alone.size == sequences.size:
+            raise ConfigError(
+                f"{clip.key}.by: each row has a value of its own in {by.display_name}, so no clip has a neighbour; "
+                "choose the column that is equal within a sequence, such as the drive or the video"
+            )
+        if alone.size:
+            what = "shows one picture in all frames" if clip.rule.edge == "repeat" else "is left out"
+            _log.warning(
+                "%s: %s%s is a sequence of one row, so its clip %s; %scorrect the column if that is a mistake",
+                f"{clip.key}.by",
+                by.rows.format_location(int(alone[0])),
+                format_other_locations(alone.tolist(), by.rows.format_location),
+                what,
+                "write edge: drop to leave such rows out, or " if clip.rule.edge == "repeat" else "",
+            )
     samples = ranked.size
-    begins = np.flatnonzero(np.diff(sequences, prepend=-1))
+    begins = np.flatnonzero(np.diff(sequences[ranked], prepend=-1))
     lengths = np.diff(begins, append=samples)
-    wanted = np.arange(samples)[:, None] + np.array(rule.offsets, np.int64)
+    wanted = np.arange(samples)[:, None] + np.array(clip.rule.offsets, np.int64)
     first = np.repeat(begins, lengths)[:, None]
     nearest = np.clip(wanted, first, first + np.repeat(lengths, lengths)[:, None] - 1)
     found = ranked[nearest]
-    if rule.edge == "drop":
+    if clip.rule.edge == "drop":
         found[wanted != nearest] = _NO_ROW
     rows = np.empty_like(found)
     rows[ranked] = found
@@ -121,64 +144,21 @@ def _rank_cells(order: Column) -> Int64s:
         values: Any = cells.convert_to_numbers(order, "int")
     else:
         values = np.array(cells.encode_texts(texts))
-        _warn_of_unpadded_numbers(order, np.unique(values[:_TRIED_TEXTS]).tolist())
-    ranks: Int64s = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return ranks
-
-
-def _warn_of_unpadded_numbers(order: Column, texts: Sequence[bytes]) -> None:
-    """Warns if texts that are sorted by their bytes are in another order by the numbers in them."""
-    for earlier, later in pairwise(texts):
-        if _split_numbers(earlier) > _split_numbers(later):
+        # Texts that are sorted by their bytes may be in another order by the numbers in them.
+        pairs = pairwise(np.unique(values[:_TRIED_TEXTS]).tolist())
+        unpadded = next((pair for pair in pairs if _split_numbers(pair[0]) > _split_numbers(pair[1])), None)
+        if unpadded is not None:
             _log.warning(
                 "%s: %s holds texts, so that %r comes before %r; if that is not the order, use a column of numbers, or "
                 "write them with leading zeros",
                 order.key,
                 order.display_name,
-                earlier.decode(errors="backslashreplace"),
-                later.decode(errors="backslashreplace"),
+                *(text.decode(errors="backslashreplace") for text in unpadded),
             )
-            return
+    ranks: Int64s = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return ranks
 
 
 def _split_numbers(text: bytes) -> list[tuple[int, bytes]]:
     """Returns the parts of a text as a key by which its numbers are compared as numbers."""
     return [(int(part), b"") if part.isdigit() else (-1, part) for part in _DIGITS.split(text) if part]
-
-
-def _check_order_is_clear(clip: ClipRequest, order: Column, ranked: Int64s, sequences: Int64s, places: Int64s) -> None:
-    """Raises ConfigError where two rows of a sequence have the same place in it."""
-    same = (np.diff(sequences[ranked]) == 0) & (np.diff(places[ranked]) == 0)
-    if not same.any():
-        return
-    second = np.flatnonzero(same) + 1
-    first_row, row = int(ranked[second[0] - 1]), int(ranked[second[0]])
-    others = format_other_locations(ranked[second].tolist(), order.rows.format_location)
-    raise ConfigError(
-        f"{clip.key}.order: {order.rows.format_location(row)} has the same {clip.rule.order} as "
-        f"{order.rows.format_location(first_row)}, in the same {clip.rule.by}{others}, so the order of their frames is "
-        "not clear; remove one of them, or choose another column"
-    )
-
-
-def _check_sequences_have_neighbours(clip: ClipRequest, by: Column, sequences: Int64s) -> None:
-    """Raises ConfigError if each row is a sequence of its own, and warns of those that are."""
-    if not sequences.size or set(clip.rule.offsets) == {0}:
-        return
-    counts = np.bincount(sequences)
-    alone = np.flatnonzero(counts[sequences] == 1)
-    if alone.size == sequences.size:
-        raise ConfigError(
-            f"{clip.key}.by: each row has a value of its own in {by.display_name}, so no clip has a neighbour; choose "
-            "the column that is equal within a sequence, such as the drive or the video"
-        )
-    if alone.size:
-        what = "shows one picture in all frames" if clip.rule.edge == "repeat" else "is left out"
-        _log.warning(
-            "%s: %s%s is a sequence of one row, so its clip %s; %scorrect the column if that is a mistake",
-            f"{clip.key}.by",
-            by.rows.format_location(int(alone[0])),
-            format_other_locations(alone.tolist(), by.rows.format_location),
-            what,
-            "write edge: drop to leave such rows out, or " if clip.rule.edge == "repeat" else "",
-        )

@@ -140,67 +140,53 @@ def scan_folder(
     classes = folders if labels is None or labels else []
     walk.add_folder_entries(b"", [] if classes else folders, pictures, ())
     loose = len(walk.files)
-    counts = {folder: _walk_class_folder(walk, folder) for folder in classes}
+    counts: dict[bytes, int] = {}
+    for folder in classes:
+        before = len(walk.files)
+        walk.walk_folder(folder, (b"",))
+        counts[folder] = len(walk.files) - before
     if images:
-        loose, counts = _leave_out_pattern_files(walk, root, images, loose, counts)
+        # Files that belong to others by a pattern are no samples, and a class that has lost all of its files is none.
+        others = find_files_of_patterns(images, root, walk.files)
+        kept = np.array([file not in others for file in walk.files], dtype=np.bool_)
+        ends = np.cumsum([loose, *counts.values()])
+        loose, *left = (int(part.sum()) for part in np.split(kept, ends[:-1]))
+        walk.files = [file for file, keep in zip(walk.files, kept.tolist(), strict=True) if keep]
+        walk.sizes = array("q", np.array(walk.sizes, dtype=np.int64)[kept].tolist())
+        walk.mtimes_ns = array("q", np.array(walk.mtimes_ns, dtype=np.int64)[kept].tolist())
+        remaining = zip(counts.items(), left, strict=True)
+        counts = {folder: now for (folder, seen_before), now in remaining if now or not seen_before}
         classes = [folder for folder in classes if folder in counts]
     if classes and loose:
-        raise _mixed_folder_error(where, root, classes, walk.files[:loose])
+        raise ConfigError(
+            f"{where}: {format_path(root)} holds both {format_count(loose, 'image')} "
+            f"({format_first_names(walk.files[:loose])}) and {format_count(len(classes), 'sub-folder')} "
+            f"({format_first_names(classes)}); a folder must be flat or have one sub-folder per class: move the images "
+            "into sub-folders, move the sub-folders elsewhere, or write labels: {} to serve all images without "
+            "labels"
+        )
     if walk.removed:
-        _check_root_unchanged(walk, root, seen)
+        with translate_read_errors(root, walk.key):
+            found = root.stat()
+        # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
+        if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
+            raise ConfigError(
+                f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as happens "
+                "when a disk is mounted or unmounted; start again when the folder is back"
+            )
         classes = [folder for folder in classes if folder not in set(walk.removed)]
     progress(len(walk.files))
     _report_walk_findings(walk, root, len(folders), [folder for folder in classes if not counts[folder]])
-    texts = [_decode_class_name(where, folder) for folder in classes]
+    try:
+        texts = [folder.decode() for folder in classes]
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{where}: sub-folder {format_path(error.object)} is not UTF-8, so it cannot be the name of a class; "
+            "rename it"
+        ) from error
     values, specs, fixed = _build_folder_labels(stream, texts, [counts[folder] for folder in classes], labels or {})
     sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
     return ScannedSamples(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
-
-
-def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
-    return ConfigError(
-        f"{key}: {format_path(root)} holds both {format_count(len(images), 'image')} ({format_first_names(images)}) "
-        f"and {format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder must be flat or "
-        "have one sub-folder per class: move the images into sub-folders, move the sub-folders elsewhere, or write "
-        "labels: {} to serve all images without labels"
-    )
-
-
-def _walk_class_folder(walk: FolderWalk, folder: bytes) -> int:
-    before = len(walk.files)
-    walk.walk_folder(folder, (b"",))
-    return len(walk.files) - before
-
-
-def _leave_out_pattern_files(
-    walk: FolderWalk, root: Path, images: Mapping[str, ImageSource], loose: int, counts: Mapping[bytes, int]
-) -> tuple[int, dict[bytes, int]]:
-    """Leaves out the files that belong to others by a pattern, and returns how many remain.
-
-    `loose` files lie in the folder itself, followed by those of each class as in `counts`. A class that has lost all of
-    its files is left out.
-    """
-    others = find_files_of_patterns(images, root, walk.files)
-    kept = np.array([file not in others for file in walk.files], dtype=np.bool_)
-    ends = np.cumsum([loose, *counts.values()])
-    left = [int(part.sum()) for part in np.split(kept, ends[:-1])]
-    walk.files = [file for file, keep in zip(walk.files, kept.tolist(), strict=True) if keep]
-    walk.sizes = array("q", np.array(walk.sizes, dtype=np.int64)[kept].tolist())
-    walk.mtimes_ns = array("q", np.array(walk.mtimes_ns, dtype=np.int64)[kept].tolist())
-    remaining = zip(counts.items(), left[1:], strict=True)
-    return left[0], {folder: now for (folder, before), now in remaining if now or not before}
-
-
-def _check_root_unchanged(walk: FolderWalk, root: Path, seen: os.stat_result) -> None:
-    """Raises ConfigError where not only single files disappeared but the folder itself, as after an unmount."""
-    with translate_read_errors(root, walk.key):
-        found = root.stat()
-    # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
-    if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
-        raise ConfigError(
-            f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as happens when a "
-            "disk is mounted or unmounted; start again when the folder is back"
-        )
 
 
 def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
@@ -241,22 +227,29 @@ def log_left_out_names(walk: FolderWalk) -> None:
         _log.info("%s: left out: %s", walk.key, left_out)
 
 
-def _decode_class_name(key: str, folder: bytes) -> str:
-    try:
-        return folder.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{key}: sub-folder {format_path(folder)} is not UTF-8, so it cannot be the name of a class; rename it"
-        ) from error
-
-
 def _build_folder_labels(
     stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, LabelSource]
 ) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
     """Returns the label made of the sub-folders' names: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
         return {}, {}, frozenset()
-    name, label = _choose_label_source(stream, bool(texts), wanted)
+    names = ", ".join(wanted)
+    if not texts:
+        raise ConfigError(
+            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for: {names}; "
+            "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
+        )
+    if len(wanted) > 1:
+        raise ConfigError(
+            f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but the configuration "
+            f"asks for: {names}; keep one, or use kind table with a table of labels"
+        )
+    name, label = next(iter(wanted.items()), ("label", LabelSource()))
+    if label.source not in (None, name):
+        raise ConfigError(
+            f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "
+            "of the sub-folder: leave `from` out, or use kind table"
+        )
     where = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
     values, spec = _build_label_of_type(name, label, texts, codes, where)
@@ -291,27 +284,6 @@ def _build_label_of_type(
         f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use category, "
         "or kind table or filelist"
     )
-
-
-def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, LabelSource]) -> tuple[str, LabelSource]:
-    names = ", ".join(wanted)
-    if not has_classes:
-        raise ConfigError(
-            f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for: {names}; "
-            "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
-        )
-    if len(wanted) > 1:
-        raise ConfigError(
-            f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but the configuration "
-            f"asks for: {names}; keep one, or use kind table with a table of labels"
-        )
-    name, label = next(iter(wanted.items()), ("label", LabelSource()))
-    if label.source not in (None, name):
-        raise ConfigError(
-            f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "
-            "of the sub-folder: leave `from` out, or use kind table"
-        )
-    return name, label
 
 
 def _parse_folder_number(text: str, key: str) -> int | float:

@@ -56,10 +56,13 @@ def scan_table(
         read.labels.clear()
         texts = cells.convert_to_nonempty_texts(found[asked.own])
         files = lookup.normalize_file_names(rows, texts, root, f"{key}.root")
-        groups, beside = _encode_groups(found, asked.requests), asked.normalize_names(read)
+        # Columns that are none of file names have the values by which the samples are split.
+        other = [cells.convert_to_nonempty_texts(found[ask]) for ask in found if ask not in asked.requests]
+        groups = [text for several in other for text in cells.encode_texts(several)]
+        beside = asked.normalize_names(read)
         frames, all_rows = read.frames, read.all_rows
         # The table's text is not needed while the files are looked up, which takes longest.
-        del texts, found, read
+        del texts, found, other, read
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
         listed = asked.stat_images(rows, beside, progress, frames, all_rows)
@@ -154,16 +157,6 @@ class _ImageColumns:
         }
 
 
-def _encode_groups(found: Mapping[ColumnRequest, Column], images: Sequence[ColumnRequest]) -> list[bytes]:
-    """Returns the values by which the samples are split; none where that is a column of file names."""
-    return [
-        text
-        for ask in found
-        if ask not in images
-        for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))
-    ]
-
-
 def _read_sample_columns(
     stream: str,
     source: TableSource,
@@ -193,21 +186,17 @@ def _read_sample_columns(
         wanted = {name: [select_column_rows(column, kept) for column in several] for name, several in wanted.items()}
     read = _SampleColumns({ask: found[ask] for ask in own}, wanted, {}, {}, found[images.own].rows)
     if images.clips:
-        _select_clip_rows(read, images, found)
+        # Rows that lack a frame of a clip are left out.
+        frames = {name: find_frame_rows(clip, found[clip.by], found[clip.order]) for name, clip in images.clips.items()}
+        read.clips = {images.more[name]: found[images.more[name]] for name in frames}
+        kept = find_whole_clips(images.clips, frames)
+        read.frames = {name: places[kept] for name, places in frames.items()}
+        if kept.size < len(found[images.own].cells):
+            read.own = {ask: select_column_rows(column, kept) for ask, column in read.own.items()}
+            read.labels = {
+                name: [select_column_rows(column, kept) for column in several] for name, several in read.labels.items()
+            }
     return read
-
-
-def _select_clip_rows(read: _SampleColumns, images: _ImageColumns, found: Mapping[ColumnRequest, Column]) -> None:
-    """Adds the frames of clips to the columns, and leaves out the rows that lack a frame."""
-    frames = {name: find_frame_rows(clip, found[clip.by], found[clip.order]) for name, clip in images.clips.items()}
-    read.clips = {images.more[name]: found[images.more[name]] for name in frames}
-    kept = find_whole_clips(images.clips, frames)
-    read.frames = {name: places[kept] for name, places in frames.items()}
-    if kept.size < len(found[images.own].cells):
-        read.own = {ask: select_column_rows(column, kept) for ask, column in read.own.items()}
-        read.labels = {
-            name: [select_column_rows(column, kept) for column in several] for name, several in read.labels.items()
-        }
 
 
 def _log_unread_sizes(table: columns.TableFile, labels: Mapping[str, LabelSource]) -> None:
@@ -257,16 +246,9 @@ def read_requested_columns(
 
 def select_column_rows(column: Column, kept: Int64s) -> Column:
     """Returns the rows `kept` of a column. Locations still refer to the rows of the file."""
-    rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(int(kept[row])))
-    return replace(column, cells=_select_cell_rows(column.cells, kept), rows=rows)
-
-
-def _select_cell_rows(several: cells.Cells, kept: Int64s) -> cells.Cells:
-    """Returns the rows `kept` of some cells.
-
-    Takes them from each piece, since pyarrow would first join all pieces into one.
-    """
+    rows, several = SourceRows(column.rows.path, lambda row: column.rows.format_location(int(kept[row]))), column.cells
     if not isinstance(several, pa.ChunkedArray):
-        return several.take(pa.array(kept))
-    taken = [piece.take(pa.array(rows)) for piece, rows in split_rows_by_column_piece(several.chunks, kept)]
-    return pa.chunked_array(taken, several.type)
+        return replace(column, cells=several.take(pa.array(kept)), rows=rows)
+    # Rows are taken from each piece, since pyarrow would first join all pieces into one.
+    taken = [piece.take(pa.array(own)) for piece, own in split_rows_by_column_piece(several.chunks, kept)]
+    return replace(column, cells=pa.chunked_array(taken, several.type), rows=rows)

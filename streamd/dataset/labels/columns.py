@@ -166,34 +166,47 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
-                pictures = _find_picture_columns(path)
+                with pq.ParquetFile(path) as file:
+                    schema = file.schema_arrow
+                    found = {field.name.strip() for field in schema if _has_bytes_field(field.type)}
+                    binary = [field.name for field in schema if _is_bytes_type(field.type)]
+                    for binary_name in binary:
+                        # A database may write names as bytes, so the first cell decides.
+                        first_cells = next(file.iter_batches(1, columns=[binary_name]), None)
+                        if (
+                            first_cells is not None
+                            and first_cells.num_rows
+                            and not _is_name(first_cells.column(0)[0].as_py() or b"")
+                        ):
+                            found.add(binary_name.strip())
+                pictures = frozenset(found)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
                 ) from error
         elif suffix in USUAL_SEPARATORS or settings.separator is not None:
-            text = _choose_text_format(path, settings, key)
-            names = _read_text_header(path, text, key)
+            # What is not configured is found from the beginning of the file. A comma may be a decimal mark only where
+            # it does not separate cells.
+            encoding = choose_text_encoding(path, settings.encoding, key)
+            separator = settings.separator or _choose_separator(path, encoding, key)
+            text = TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
+            try:
+                with path.open(newline="", encoding=text.encoding) as lines:
+                    header = next(csv.reader(lines, delimiter=text.separator), None)
+            except UnicodeError as error:
+                raise build_text_error(path, text.encoding, key, error) from error
+            except csv.Error as error:
+                raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
+            if not header:
+                state = "is empty" if header is None else "begins with a blank line"
+                raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
+            names = header
         else:
             raise ConfigError(
                 f"{key}: {format_path(path)} does not have the suffix of a table; streamd reads "
                 f"{', '.join([*USUAL_SEPARATORS, *PARQUET_SUFFIXES])}; save the table as one of these"
             )
     return TableFile(path, tuple(name.strip().strip(BYTE_ORDER_MARK).strip() for name in names), key, text, pictures)
-
-
-def _find_picture_columns(path: Path) -> frozenset[str]:
-    """Returns the columns of a Parquet file that hold bytes which are no text, or records with such bytes."""
-    with pq.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        found = {field.name.strip() for field in schema if _has_bytes_field(field.type)}
-        binary = [field.name for field in schema if _is_bytes_type(field.type)]
-        for name in binary:
-            # A database may write names as bytes, so the first cell decides.
-            first = next(file.iter_batches(1, columns=[name]), None)
-            if first is not None and first.num_rows and not _is_name(first.column(0)[0].as_py() or b""):
-                found.add(name.strip())
-    return frozenset(found)
 
 
 def _is_bytes_type(kind: pa.DataType) -> bool:
@@ -218,16 +231,6 @@ def build_picture_column_error(path: Path, column: str, key: str) -> ConfigError
         "of files; write each picture into a file and its name into a column, or pack them into tar shards and "
         "use kind tar"
     )
-
-
-def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFormat:
-    """Returns the configured format; what is not configured is found from the beginning of the file.
-
-    A comma may be a decimal mark only where it does not separate cells.
-    """
-    encoding = choose_text_encoding(path, settings.encoding, key)
-    separator = settings.separator or _choose_separator(path, encoding, key)
-    return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
 
 
 def _choose_separator(path: Path, encoding: str, key: str) -> str:
@@ -268,20 +271,6 @@ def _count_cells(head: str, mark: str) -> list[int]:
         return []
 
 
-def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
-    try:
-        with path.open(newline="", encoding=text.encoding) as lines:
-            header = next(csv.reader(lines, delimiter=text.separator), None)
-    except UnicodeError as error:
-        raise build_text_error(path, text.encoding, key, error) from error
-    except csv.Error as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
-    if not header:
-        state = "is empty" if header is None else "begins with a blank line"
-        raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
-    return header
-
-
 def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
     """Yields the line, from 1, where each row of `width` cells begins.
 
@@ -307,7 +296,12 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
         try:
             if table.text is None:
                 names = pq.read_schema(table.path).names
-                read = _read_parquet(table.path, [names[position] for position in wanted])
+                # Some rows at a time: a whole row group takes twice its memory while it is read.
+                asked = [names[position] for position in wanted]
+                with pq.ParquetFile(table.path) as file:
+                    schema = pa.schema([file.schema_arrow.field(name) for name in asked])
+                    read = pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=asked), schema)
+                read.validate(full=True)  # the reader takes texts as they are, also where they are no UTF-8
                 columns = {position: read.column(names[position]) for position in wanted}
             else:
                 read = _read_delimited(table, wanted, table.text, faults)
@@ -325,59 +319,58 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
     return columns
 
 
-def _read_parquet(path: Path, names: list[str]) -> pa.Table:
-    """Reads some rows at a time: a whole row group takes twice its memory while it is read."""
-    with pq.ParquetFile(path) as file:
-        schema = pa.schema([file.schema_arrow.field(name) for name in names])
-        read = pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
-    read.validate(full=True)  # the reader takes texts as they are, also where they are no UTF-8
-    return read
-
-
 def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, faults: FaultCollector) -> pa.Table:
+    uneven: list[pa_csv.InvalidRow] = []  # left out for having more or fewer cells than the header
+
+    def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
+        uneven.append(row)
+        return "skip"
+
     try:
-        read, uneven = _parse_delimited(table, wanted, text)
+        numbers = [str(position) for position in range(len(table.column_names))]  # unlike names, positions are unique
+        types = {str(position): pa.large_string() for position in wanted}
+        # Other encodings than UTF-8 are converted by Python, which takes longer.
+        encoding = "utf8" if text.encoding == UTF8 else text.encoding
+        read = pa_csv.read_csv(
+            table.path,
+            # One thread, since only then does the library know the number of a row that it refuses.
+            pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False, encoding=encoding),
+            pa_csv.ParseOptions(delimiter=text.separator, newlines_in_values=True, invalid_row_handler=skip_row),
+            pa_csv.ConvertOptions(include_columns=list(types), column_types=types, strings_can_be_null=False),
+        )
     except pa.ArrowInvalid:
         _check_quotes_closed(table, text)  # an unclosed quote makes a cell larger than the library takes
         raise
     # If there are more line breaks than rows, the others are in blank lines or inside cells, perhaps because of a quote
     # that is not closed. Only then is the text parsed a second time.
-    if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):
+    with table.path.open("rb") as file:
+        breaks = sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))
+    if breaks > 1 + read.num_rows + len(uneven):
         _check_quotes_closed(table, text)
     if uneven:
-        error = _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
+        error = _uneven_rows_error(table, text, uneven, is_whole_table=read.num_rows == 0)
         if read.num_rows == 0:
             raise error
         faults.errors.append(error)
     return read
 
 
-def _parse_delimited(
-    table: TableFile, wanted: Sequence[int], text: TextFormat
-) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
-    """Returns the needed columns, and the rows that were left out for having more or fewer cells than the header."""
-
-    def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
-        uneven.append(row)
-        return "skip"
-
-    uneven: list[pa_csv.InvalidRow] = []
-    numbers = [str(position) for position in range(len(table.column_names))]  # unlike names, positions are unique
-    types = {str(position): pa.large_string() for position in wanted}
-    encoding = "utf8" if text.encoding == UTF8 else text.encoding  # others are converted by Python, which takes longer
-    read = pa_csv.read_csv(
-        table.path,
-        # One thread, since only then does the library know the number of a row that it refuses.
-        pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False, encoding=encoding),
-        pa_csv.ParseOptions(delimiter=text.separator, newlines_in_values=True, invalid_row_handler=skip_row),
-        pa_csv.ConvertOptions(include_columns=list(types), column_types=types, strings_can_be_null=False),
-    )
-    return read, uneven
-
-
-def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
+def _uneven_rows_error(
+    table: TableFile, text: TextFormat, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool
+) -> ConfigError:
     first = uneven[0]
-    lines = _find_record_lines(table, [(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]])
+    # The lines, from 1, where the shown rows begin. The library counts rows with the header, and without blank lines.
+    lines, wanted = list[int](), {(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]}
+    with table.path.open(newline="", encoding=text.encoding, errors="replace") as opened:
+        reader = csv.reader(opened, delimiter=text.separator)
+        begun = number = 0
+        for record in reader:
+            if record and number in wanted:
+                lines.append(begun + 1)
+            number += bool(record)
+            begun = reader.line_num
+            if len(lines) == len(wanted):
+                break
 
     def format_place(each: int) -> str:
         # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
@@ -399,57 +392,25 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
     )
 
 
-def _find_record_lines(table: TableFile, numbers: Sequence[int]) -> list[int]:
-    """Returns the lines, from 1, where the records `numbers` begin.
-
-    `numbers` ascend, and count from 0 with the header.
-    """
-    text, wanted, found = table.text, set(numbers), list[int]()
-    if text is None:
-        return found
-    with table.path.open(newline="", encoding=text.encoding, errors="replace") as lines:
-        reader = csv.reader(lines, delimiter=text.separator)
-        begun = number = 0
-        for record in reader:
-            if record and number in wanted:
-                found.append(begun + 1)
-            number += bool(record)
-            begun = reader.line_num
-            if len(found) == len(wanted):
-                break
-    return found
-
-
 def _check_quotes_closed(table: TableFile, text: TextFormat) -> None:
     """Raises ConfigError for a quote that is closed rows later, or never.
 
     pyarrow would silently make one cell of these rows.
     """
-    line = _find_unclosed_quote_line(table.path, text)
-    if line is not None:
-        raise ConfigError(
-            f"{table.key}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
-            "close it, or write a quote that belongs to the text twice"
-        )
-
-
-def _find_unclosed_quote_line(path: Path, text: TextFormat) -> int | None:
-    """Returns the first line of a row that quotes extend over several lines and that ends inside a cell, or None."""
-    with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
+    with table.path.open(newline="", encoding=text.encoding, errors="replace") as lines:
         reader = csv.reader(lines, delimiter=text.separator, strict=True)
-        while True:
+        row: list[str] | None = []
+        while row is not None:
             begun = reader.line_num + 1
             try:
-                if next(reader, None) is None:
-                    return None
+                row = next(reader, None)
             except csv.Error:
+                # Quotes extend the row over several lines, and it ends inside a cell.
                 if reader.line_num > begun:
-                    return begun
-
-
-def _count_line_breaks(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))
+                    raise ConfigError(
+                        f"{table.key}: {table.path.name}, line {begun} opens a quote that is not closed where its cell "
+                        "ends; close it, or write a quote that belongs to the text twice"
+                    ) from None
 
 
 def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
@@ -461,7 +422,18 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
     masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
-            raise _no_matching_row_error(columns[name], texts[name], conditions[name])
+            column = columns[name]
+            value = conditions[name]
+            levels, codes = encode_distinct_texts(texts[name])
+            ordered = sorted(
+                zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0])
+            )
+            there = ", ".join(f"{text!r} {count}" for text, count in ordered[:_SHOWN_VALUES])
+            more = f" and {len(ordered) - _SHOWN_VALUES} other values" if len(ordered) > _SHOWN_VALUES else ""
+            raise ConfigError(
+                f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, "
+                f"and rows of each: {there}{more}{suggest_name(str(value), levels)}"
+            )
     rows: Int64s = np.flatnonzero(np.logical_and.reduce(list(masks.values())))
     if not rows.size:
         counts = ", ".join(f"{mask.sum()} with {name} {conditions[name]!r}" for name, mask in masks.items())
@@ -487,39 +459,26 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
         case str():
             return _convert_to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
         case _:
-            return _find_matching_number_cells(texts, value)
-
-
-def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
-    matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
-    if abs(value) >= INT64_END:  # the distinct cells are compared one by one: no type of numbers holds all of these
-        levels, codes = encode_distinct_texts(texts)
-        return matches | _are_equal_numbers(levels, value)[codes]
-    numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER))
-    plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
-    equal = plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
-    if abs(value) >= EXACT_BELOW:  # as float64, the value equals its neighbours, too
-        levels, codes = encode_distinct_texts(plain.filter(pa.array(equal)))
-        equal[equal] = _are_equal_numbers(levels, value)[codes]
-    matches[numeric] |= equal
-    return matches
+            matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+            if (
+                abs(value) >= INT64_END
+            ):  # the distinct cells are compared one by one: no type of numbers holds all of these
+                levels, codes = encode_distinct_texts(texts)
+                return matches | _are_equal_numbers(levels, value)[codes]
+            numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER))
+            plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
+            equal = plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+            if abs(value) >= EXACT_BELOW:  # as float64, the value equals its neighbours, too
+                levels, codes = encode_distinct_texts(plain.filter(pa.array(equal)))
+                equal[equal] = _are_equal_numbers(levels, value)[codes]
+            matches[numeric] |= equal
+            return matches
 
 
 def _are_equal_numbers(levels: Sequence[str], value: float) -> Mask:
     """Returns which texts are exactly the number `value`, (n,)."""
     found = [is_number_text(text) and Decimal(text.replace(",", ".")) == Decimal(value) for text in levels]
     return np.array(found, np.bool_)
-
-
-def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
-    levels, codes = encode_distinct_texts(texts)
-    counts = sorted(zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0]))
-    there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
-    more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
-    return ConfigError(
-        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, and "
-        f"rows of each: {there}{more}{suggest_name(str(value), levels)}"
-    )
 
 
 def _convert_to_mask(mask: Any) -> Mask:

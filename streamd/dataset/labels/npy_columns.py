@@ -72,7 +72,10 @@ def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str
             row = int(np.argmax(cut)) * len(values) // native.size
             raise ConfigError(f"{key}.from: {name}[{row}] holds a text with a NUL in it; remove it")
     try:
-        cells = pa.array(native if widths else _widen_floats(native))
+        # Classes are made of their digits, and 0.1 has other digits in each width.
+        cells = pa.array(
+            native if widths else (native.astype(np.float64, copy=False) if native.dtype.kind == "f" else native)
+        )
     except UnicodeDecodeError as error:  # NumPy's texts may hold any number of 32 bits in place of a character
         raise ConfigError(
             f"{key}.from: {format_path(path)} is damaged: {error}; write it again with np.save"
@@ -105,11 +108,3 @@ def check_row_count(key: str, file: str, rows: int, images: int) -> None:
             f"{format_count(images, 'image')}; it needs one row per image, in the order of the images: correct the "
             "rows, or the path of the images"
         )
-
-
-def _widen_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns fractions as float64, as the cells of a table are read.
-
-    Classes are made of their digits, and 0.1 has other digits in each width.
-    """
-    return values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values
