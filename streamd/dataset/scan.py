@@ -38,7 +38,21 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     # added afterwards, when the number of samples is known.
     if request.source.has_columns:
         return _extract_weights(_scan_by_kind(request, _collect_labels_and_weights(request), progress))
-    labels, files = _split_own_and_file_labels(request)
+    wanted = _collect_labels_and_weights(request)
+    files = {name: each for name, each in wanted.items() if each.file}
+    if request.weights is not None and WEIGHTS_LABEL not in files:
+        key, kind = f"streams.{request.name}.weights", request.source.kind
+        if not request.source.has_fields:
+            raise ConfigError(
+                f"{key}: a {kind} has no column {request.weights.source!r}; use np.save to save one number per sample, "
+                "in the order of the images, and write weights: FILE.npy"
+            )
+        if request.labels is None:
+            raise ConfigError(
+                f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
+                "labels, or write labels: {}"
+            )
+    labels = None if request.labels is None else {name: each for name, each in wanted.items() if name not in files}
     scanned = _scan_by_kind(request, labels, progress)
     if not files:
         return _extract_weights(scanned)
@@ -51,35 +65,6 @@ def _collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSou
     """Returns the configured labels, and the weights among them."""
     labels = stream.labels or {}
     return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
-
-
-def _split_own_and_file_labels(
-    stream: ListingRequest,
-) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
-    """Splits the labels of a source without columns into those it has by itself and those that files hold.
-
-    The former are None where `ListingRequest` has None. Raises ConfigError for weights that the source cannot have.
-    """
-    wanted = _collect_labels_and_weights(stream)
-    files = {name: each for name, each in wanted.items() if each.file}
-    if stream.weights is not None and WEIGHTS_LABEL not in files:
-        _check_weights_source(stream, stream.weights)
-    own = None if stream.labels is None else {name: each for name, each in wanted.items() if name not in files}
-    return own, files
-
-
-def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
-    key, kind = f"streams.{stream.name}.weights", stream.source.kind
-    if not stream.source.has_fields:
-        raise ConfigError(
-            f"{key}: a {kind} has no column {weights.source!r}; use np.save to save one number per sample, in the "
-            "order of the images, and write weights: FILE.npy"
-        )
-    if stream.labels is None:
-        raise ConfigError(
-            f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
-            "labels, or write labels: {}"
-        )
 
 
 def _extract_weights(scanned: ScannedSamples) -> ScannedSamples:

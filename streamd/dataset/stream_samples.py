@@ -34,7 +34,7 @@ from streamd.dataset.labels.encode import (
     order_classes,
 )
 from streamd.dataset.manifest.columns import RaggedColumn
-from streamd.dataset.manifest.types import Int64s, LabelValues, ListedValues, ScannedSamples
+from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples
 from streamd.dataset.sources import ListingRequest, SplitRule
 from streamd.errors import ConfigError, suggest_name
 
@@ -80,7 +80,14 @@ def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> Scan
     held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
-        raise _empty_part_error(stream, split, scanned)
+        samples, part = scanned.samples, stream.source.part
+        groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
+        other = "larger" if part == "validation" else "smaller"
+        raise ConfigError(
+            f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part "
+            f"{part} of {{validation: {split.validation:g}, seed: {split.seed}}}; choose a {other} fraction or another "
+            "seed, or give each stream data of its own"
+        )
     return _require_nonzero_weight(stream, _select_samples(scanned, rows))
 
 
@@ -107,34 +114,18 @@ def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDA
     return held_out
 
 
-def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: ScannedSamples) -> ConfigError:
-    samples, part = scanned.samples, stream.source.part
-    groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
-    other = "larger" if part == "validation" else "smaller"
-    return ConfigError(
-        f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part {part} "
-        f"of {{validation: {split.validation:g}, seed: {split.seed}}}; choose a {other} fraction or another seed, or "
-        "give each stream data of its own"
-    )
-
-
 def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
-    specs = {name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()}
-    weights = None if scanned.weights is None else scanned.weights[rows]
     names = scanned.display_names
-    shown = None if names is None else [names[row] for row in rows.tolist()]
-    images = {name: image.select_rows(rows) for name, image in scanned.images.items()}
-    frames = {name: places[rows] for name, places in scanned.row_frames.items()}
     taken = replace(
         scanned,
         labels=labels,
-        specs=specs,
+        specs={name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()},
         groups=None,
-        weights=weights,
-        display_names=shown,
-        images=images,
-        row_frames=frames,
+        weights=None if scanned.weights is None else scanned.weights[rows],
+        display_names=None if names is None else [names[row] for row in rows.tolist()],
+        images={name: image.select_rows(rows) for name, image in scanned.images.items()},
+        row_frames={name: places[rows] for name, places in scanned.row_frames.items()},
     )
     # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
     if scanned.arrays is not None:
@@ -166,19 +157,8 @@ def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSampl
     `scans` is by stream name. A configured class list holds for all streams; without one the classes are merged, in the
     order of `order_classes`. Raises ConfigError when configured lists differ, or lack a class that another stream has.
     """
-    _check_equal_box_classes(scans)
-    names = sorted(
-        {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
-    )
-    shared = {name: _merge_classes(name, scans) for name in names}
-    return {stream: _renumber_labels(scanned, shared) for stream, scanned in scans.items()}
-
-
-def _check_equal_box_classes(scans: Mapping[str, ScannedSamples]) -> None:
-    """Raises ConfigError where boxes of one label name have different classes in two streams.
-
-    The numbers of their classes come with the data, so a number would mean one class here and another one there.
-    """
+    # The numbers of the classes of boxes come with the data, so a number would mean one class here and another one
+    # there.
     first: dict[str, tuple[str, LabelSpec]] = {}
     for stream, scanned in scans.items():
         for name, spec in scanned.specs.items():
@@ -189,6 +169,11 @@ def _check_equal_box_classes(scans: Mapping[str, ScannedSamples]) -> None:
                     f"differ from those of streams.{other}.labels.{name}, [{format_classes(known.classes)}], so one "
                     "number would mean two classes; make the lists equal, or give the labels different names"
                 )
+    names = sorted(
+        {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
+    )
+    shared = {name: _merge_classes(name, scans) for name in names}
+    return {stream: _renumber_labels(scanned, shared) for stream, scanned in scans.items()}
 
 
 def _has_class_list(spec: LabelSpec) -> bool:
@@ -200,28 +185,11 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
     lists = {stream: spec.classes for stream, spec in having.items() if _has_class_list(spec)}
     fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
     if fixed is None:
-        _warn_of_unrelated_classes(name, lists)
-        return order_classes(str(value) for classes in lists.values() for value in classes)
-    # Nothing is merged into a configured list: the numbers of its classes must not depend on the data.
-    for stream, classes in lists.items():
-        if name in scans[stream].fixed and classes != lists[fixed]:
-            raise ConfigError(
-                f"streams.{stream}.labels.{name}: the classes [{format_classes(classes)}] differ from the classes "
-                f"[{format_classes(lists[fixed])}] of streams.{fixed}.labels.{name}; labels with the same name share "
-                "one list of classes: make the lists equal, or rename one label"
-            )
-        _check_classes_within_fixed_list(
-            f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed]
-        )
-    return lists[fixed]
-
-
-def _warn_of_unrelated_classes(name: str, lists: Mapping[str, tuple[ClassValue, ...]]) -> None:
-    """Warns where two streams share a class list and no class: they are probably different data."""
-    for first, second in combinations(lists, 2):
-        # A class is a number where all of its list are, and else a text.
-        names = set(map(str, lists[first]))
-        if names and lists[second] and names.isdisjoint(map(str, lists[second])):
+        # Two streams that share a class list and no class are probably different data. A class is a number where all
+        # of its list are, and else a text.
+        texts = {stream: {*map(str, classes)} for stream, classes in lists.items() if classes}
+        unrelated = (pair for pair in combinations(texts, 2) if texts[pair[0]].isdisjoint(texts[pair[1]]))
+        for first, second in [*unrelated][:1]:
             _log.warning(
                 "streams %s and %s have no class of label %r in common (%s; %s), but they share one list of classes, "
                 "since labels with the same name do: if these are different data, rename the label of one stream, as "
@@ -232,36 +200,38 @@ def _warn_of_unrelated_classes(name: str, lists: Mapping[str, tuple[ClassValue, 
                 format_classes(lists[first]),
                 format_classes(lists[second]),
             )
-            return
-
-
-def _check_classes_within_fixed_list(
-    label: str, classes: tuple[ClassValue, ...], fixed_label: str, fixed: tuple[ClassValue, ...]
-) -> None:
-    known = build_class_numbers(fixed)
-    extra = next((str(value) for value in classes if str(value) not in known), None)
-    if extra is not None:
-        raise ConfigError(
-            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}; add it there or "
-            f"rename one label{suggest_name(extra, known)}"
-        )
+        return order_classes(str(value) for classes in lists.values() for value in classes)
+    # Nothing is merged into a configured list: the numbers of its classes must not depend on the data.
+    for stream, classes in lists.items():
+        if name in scans[stream].fixed and classes != lists[fixed]:
+            raise ConfigError(
+                f"streams.{stream}.labels.{name}: the classes [{format_classes(classes)}] differ from the classes "
+                f"[{format_classes(lists[fixed])}] of streams.{fixed}.labels.{name}; labels with the same name share "
+                "one list of classes: make the lists equal, or rename one label"
+            )
+        known = build_class_numbers(lists[fixed])
+        extra = next((str(value) for value in classes if str(value) not in known), None)
+        if extra is not None:
+            raise ConfigError(
+                f"streams.{stream}.labels.{name}: the data hold {extra!r}, which is not among the classes of "
+                f"streams.{fixed}.labels.{name}; add it there or rename one label{suggest_name(extra, known)}"
+            )
+    return lists[fixed]
 
 
 def _renumber_labels(scanned: ScannedSamples, shared: Mapping[str, tuple[ClassValue, ...]]) -> ScannedSamples:
     labels, specs = dict(scanned.labels), dict(scanned.specs)
     for name, spec in scanned.specs.items():
         if _has_class_list(spec) and spec.classes != shared[name]:
-            labels[name], specs[name] = _renumber_label(scanned.labels[name], spec, shared[name])
+            values, classes = scanned.labels[name], shared[name]
+            numbers = build_class_numbers(classes)
+            moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
+            if spec.type == "tags":
+                packed = renumber_tags(np.asarray(values, np.uint8), moved, len(classes))
+                labels[name] = packed
+                specs[name] = add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
+            else:
+                renumbered = moved[np.asarray(values, np.int64)]
+                labels[name] = renumbered
+                specs[name] = add_class_counts_to_spec(replace(spec, classes=classes), renumbered)
     return replace(scanned, labels=labels, specs=specs)
-
-
-def _renumber_label(
-    values: ListedValues, spec: LabelSpec, classes: tuple[ClassValue, ...]
-) -> tuple[LabelValues, LabelSpec]:
-    numbers = build_class_numbers(classes)
-    moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
-    if spec.type == "tags":
-        packed = renumber_tags(np.asarray(values, np.uint8), moved, len(classes))
-        return packed, add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
-    renumbered = moved[np.asarray(values, np.int64)]
-    return renumbered, add_class_counts_to_spec(replace(spec, classes=classes), renumbered)

@@ -78,7 +78,19 @@ class TarReader:
         while place < self._size:
             block = os.pread(self._descriptor, _BLOCK_BYTES, place)
             if block == _EMPTY:
-                self._check_end_mark(place)
+                # Two empty blocks mark the end, and only a little padding may follow.
+                rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
+                if rest.count(0) < len(rest):
+                    raise BrokenTarError(
+                        f"there is more after its end at byte {place:,}, as happens when tars are joined with cat: "
+                        "unpack it with tar --ignore-zeros and pack it again"
+                    )
+                if self._size - place > _MOST_PADDING_BYTES:
+                    raise BrokenTarError(
+                        f"from byte {place:,} on, it holds only zeros, as happens when a download stops after its "
+                        "space was reserved: copy it again"
+                    )
+                self.has_end_mark = True
                 return
             # Where the first block is too short, the file is no tar, and its checksum fails. Where a later one is, the
             # tar is cut off.
@@ -88,7 +100,20 @@ class TarReader:
             # Extended headers add to `header` until the member that they describe; that one resets it. Several may
             # precede one member.
             if kind in {_PAX, _LONG_NAME}:
-                self._read_extended_header(header, kind, TarMember(b"", start, size))
+                # An extended header says something of the next member.
+                if size > _MOST_EXTRA_BYTES:
+                    raise _damaged_error(start)
+                self._check_not_truncated(start + size)
+                data = os.pread(self._descriptor, size, start)
+                if kind == _LONG_NAME:
+                    header.name = data.rstrip(b"\0")
+                else:
+                    records = dict(_parse_pax_records(data, start))
+                    header.name = records.get(b"path", header.name)
+                    if b"size" in records:
+                        header.size = _parse_whole_number(records[b"size"], 10, start)
+                    if any(key.startswith(b"GNU.sparse.") for key in records):
+                        raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
             else:
                 name = header.name or _parse_member_name(block)
                 size = size if header.size is None else header.size
@@ -112,40 +137,6 @@ class TarReader:
             raise TruncatedTarError(
                 f"it is truncated at byte {self._size:,}, in {what}, which should end at byte {end:,}"
             )
-
-    def _read_extended_header(self, header: _ExtendedHeader, kind: bytes, member: TarMember) -> None:
-        """Reads an extended header, and adds what it says of the next member to `header`."""
-        if member.size > _MOST_EXTRA_BYTES:
-            raise _damaged_error(member.offset)
-        self._check_not_truncated(member.offset + member.size)
-        data = self.read_member(member)
-        if kind == _LONG_NAME:
-            header.name = data.rstrip(b"\0")
-            return
-        records = dict(_parse_pax_records(data, member.offset))
-        header.name = records.get(b"path", header.name)
-        if b"size" in records:
-            header.size = _parse_whole_number(records[b"size"], 10, member.offset)
-        if any(key.startswith(b"GNU.sparse.") for key in records):
-            raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
-
-    def _check_end_mark(self, place: int) -> None:
-        """Checks the end at `place`, which two empty blocks mark, and sets `has_end_mark`.
-
-        Raises BrokenTarError if anything but a little padding follows it.
-        """
-        rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
-        if rest.count(0) < len(rest):
-            raise BrokenTarError(
-                f"there is more after its end at byte {place:,}, as happens when tars are joined with cat: unpack it "
-                "with tar --ignore-zeros and pack it again"
-            )
-        if self._size - place > _MOST_PADDING_BYTES:
-            raise BrokenTarError(
-                f"from byte {place:,} on, it holds only zeros, as happens when a download stops after its space was "
-                "reserved: copy it again"
-            )
-        self.has_end_mark = True
 
 
 def _parse_member_size(block: bytes, place: int) -> int:

@@ -88,12 +88,30 @@ def read_shard(
         raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it again{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
+    # With suffixes, no sample may lack an image, and that of the first suffix is its own.
+    for suffix, files in shard.parts.items():
+        for other, having in shard.parts.items():
+            if lone := sorted(having.keys() - files.keys()):
+                raise ConfigError(
+                    f"{key}: {format_path(name)} has no {_format_suffix(suffix)} of "
+                    f"{format_count(len(lone), 'sample')} with {_format_suffix(other)}: {format_first_names(lone)}; "
+                    "pack every sample with all of its images, or correct the suffixes in images"
+                    f"{suggest_near_key(lone, files)}"
+                )
     if suffixes:
-        shard.images = _collect_whole_samples(shard, key)
+        shard.images = dict(shard.parts[suffixes[0]])
     # A suffix such as `left.jpg` makes a file the image only if its sample has no other one, which is known at the end.
     for sample, members in others.items():
-        _add_image_if_single(shard, sample, members, key)
-    _check_no_links(shard, key)
+        if sample not in shard.images:
+            if len(members) > 1:
+                raise _duplicate_error(shard, members, key)
+            shard.images[sample] = members[0]
+    links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not has_bookkeeping(link)]
+    if links:
+        raise ConfigError(
+            f"{key}: {format_path(shard.name)} holds links in place of images: {format_first_names(links)}; "
+            "pack it again with tar --dereference --hard-dereference"
+        )
     shard.images = dict(sorted(shard.images.items(), key=lambda each: each[1].name))
     return shard
 
@@ -122,29 +140,6 @@ def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarM
         raise _duplicate_error(shard, [earlier, member], key)
 
 
-def _collect_whole_samples(shard: Shard, key: str) -> dict[bytes, TarMember]:
-    """Returns the image of the first suffix of each sample. Raises ConfigError for a sample that lacks one."""
-    first, *_ = shard.parts
-    for suffix, files in shard.parts.items():
-        for other, members in shard.parts.items():
-            if lone := sorted(members.keys() - files.keys()):
-                raise ConfigError(
-                    f"{key}: {format_path(shard.name)} has no {_format_suffix(suffix)} of "
-                    f"{format_count(len(lone), 'sample')} with {_format_suffix(other)}: {format_first_names(lone)}; "
-                    "pack every sample with all of its images, or correct the suffixes in images"
-                    f"{suggest_near_key(lone, files)}"
-                )
-    return dict(shard.parts[first])
-
-
-def _add_image_if_single(shard: Shard, sample: bytes, members: list[TarMember], key: str) -> None:
-    if sample in shard.images:
-        return
-    if len(members) > 1:
-        raise _duplicate_error(shard, members, key)
-    shard.images[sample] = members[0]
-
-
 def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> ConfigError:
     first, second = (member.name for member in members[:2])
     if first == second:
@@ -159,15 +154,6 @@ def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> Config
         f"{noun}s of one sample, because their names are the same up to the first dot; a sample has only one {noun}: "
         f"pack the other {noun} elsewhere, or under another name"
     )
-
-
-def _check_no_links(shard: Shard, key: str) -> None:
-    links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not has_bookkeeping(link)]
-    if links:
-        raise ConfigError(
-            f"{key}: {format_path(shard.name)} holds links in place of images: {format_first_names(links)}; "
-            "pack it again with tar --dereference --hard-dereference"
-        )
 
 
 def format_suffixes(suffixes: Counter[bytes]) -> str:
