@@ -17,7 +17,7 @@ import msgspec
 
 from streamd.core.text import format_count, format_list
 from streamd.dataset.paths.confined import format_path, is_file_beneath
-from streamd.dataset.paths.folder_entries import FolderEntries, list_folder_entries
+from streamd.dataset.paths.patterns import FolderEntries, list_folder_entries
 from streamd.dataset.yolo.data_yaml import load_data_yaml, read_data_yaml
 from streamd.errors import ConfigError
 from streamd.limits import MAX_ANNOTATION_BYTES, MAX_DATA_YAML_BYTES

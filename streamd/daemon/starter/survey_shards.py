@@ -15,9 +15,8 @@ from streamd.daemon.starter.label_types import guess_label_type
 from streamd.dataset.labels.text_encoding import decode_text
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path, translate_read_errors
-from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
-from streamd.dataset.tar.samples import Shard, read_shard
+from streamd.dataset.tar.samples import Shard, TarMember, read_shard
 
 _READ_SAMPLES: Final = 2000  # of the first shard: the types of labels are guessed from these
 _MAX_LABEL_BYTES: Final = 1 << 16  # a larger file beside an image is no label

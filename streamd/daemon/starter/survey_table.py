@@ -26,7 +26,7 @@ from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.convert import compute_vector_width
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import raise_collected_faults
 from streamd.dataset.layouts import TEST, TRAIN, VALIDATION, Settings, split_words
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath
 from streamd.dataset.sources import Scalar

@@ -25,7 +25,7 @@ from streamd.dataset.labels.boxes import (
     get_own_box_rule,
 )
 from streamd.dataset.labels.cells import SourceRows
-from streamd.dataset.labels.faults import raise_collected_faults, warn_of_equal_classes
+from streamd.dataset.labels.encode import raise_collected_faults, warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import (
     Int64s,

@@ -26,7 +26,7 @@ from streamd.core.text import format_count
 from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import THOUSANDS, Column, DecimalMark, SourceRows, Texts, find_empty_texts, trim_texts
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import raise_collected_faults
 from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors

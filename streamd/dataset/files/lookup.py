@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
-from streamd.dataset.labels.faults import format_other_locations
+from streamd.dataset.labels.encode import format_other_locations
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
@@ -27,7 +27,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.paths.folder_entries import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
+from streamd.dataset.paths.patterns import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")

@@ -27,10 +27,10 @@ from streamd.dataset.labels.encode import (
     add_box_counts_to_spec,
     build_class_numbers,
     format_classes,
+    format_other_locations,
     parse_configured_classes,
     parse_number,
 )
-from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LocationFormatter

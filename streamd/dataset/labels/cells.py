@@ -23,11 +23,11 @@ from streamd.dataset.labels.encode import (
     INT64_END,
     LIST_TEXT,
     MISSING_WORDS,
+    format_other_locations,
     is_list_text,
     is_number_text,
     parse_list_text,
 )
-from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.confined import PathColumn

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -69,7 +69,6 @@ from streamd.dataset.manifest.types import (
     ArrayFiles,
     Int64s,
     LabelValues,
-    ListedValues,
     ScannedSamples,
     ShardFiles,
     build_row_name,
@@ -92,7 +91,12 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     # the file, so that the digest does not depend on the form of the manifest.
     _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
-        _digest_label(digest, name, scanned.specs[name], scanned.labels[name])
+        spec, values = scanned.specs[name], scanned.labels[name]
+        kind = f"{spec.type} {spec.width}" if spec.width else spec.type
+        for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
+            digest.add_part(part)
+        several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
+        _digest_columns(digest, *several)
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
         _digest_columns(digest, *_build_row_columns(scanned).values())
@@ -103,14 +107,6 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     digest_image_arrays(digest, scanned.image_arrays)
     digest_row_frames(digest, scanned.row_frames)
     return digest.hex_text()
-
-
-def _digest_label(digest: IdentityDigest, name: str, spec: LabelSpec, values: ListedValues) -> None:
-    kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-    for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
-        digest.add_part(part)
-    several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
-    _digest_columns(digest, *several)
 
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
@@ -209,7 +205,24 @@ def write_manifest_copy(
 
 def _write_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     try:
-        _replace_file(path, header, columns)
+        number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(encode_header(header))
+                # Each column begins at a multiple of 64 in the file. So does the first one, from which
+                # `compute_extents` counts.
+                for column in columns:
+                    file.write(bytes(align_offset(file.tell()) - file.tell()))
+                    file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
+                file.flush()
+                # The data are on the disk before the name refers to them: after a power cut the name has the old file
+                # or the whole new one. Processes that have mapped the old file keep it.
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
@@ -225,22 +238,6 @@ def _to_little_endian(values: ColumnArray) -> ColumnArray:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def _replace_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
-    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(number, "wb") as file:
-            _write_header_and_columns(file, header, columns)
-            file.flush()
-            # The data are on the disk before the name refers to them: after a power cut the name has the old file or
-            # the whole new one. Processes that have mapped the old file keep it.
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
 def sync_folder(folder: Path) -> None:
     """Syncs a folder, so that a power cut cannot undo that a file was created or renamed in it. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -248,14 +245,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_header_and_columns(file: BinaryIO, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
-    file.write(encode_header(header))
-    # Each column begins at a multiple of 64 in the file. So does the first one, from which `compute_extents` counts.
-    for column in columns:
-        file.write(bytes(align_offset(file.tell()) - file.tell()))
-        file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
 
 
 class Manifest:

@@ -18,8 +18,7 @@ from streamd.dataset.manifest.columns import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource
-from streamd.dataset.tar.headers import TarMember
-from streamd.dataset.tar.samples import Shard
+from streamd.dataset.tar.samples import Shard, TarMember
 from streamd.errors import ConfigError, suggest_name
 
 _CLASS: Final = b"cls"  # WebDataset's suffix for the number of an image's class

@@ -23,11 +23,9 @@ from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, ShardFiles
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_first_names, format_path, translate_read_errors
-from streamd.dataset.paths.folder_entries import LeftOutNames
-from streamd.dataset.paths.patterns import MatchedFiles
+from streamd.dataset.paths.patterns import LeftOutNames, MatchedFiles
 from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.dataset.tar import TarSource
-from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import (
     FieldValue,
     TarLabelSource,
@@ -38,7 +36,14 @@ from streamd.dataset.tar.labels import (
     find_packed_names,
     read_label_values,
 )
-from streamd.dataset.tar.samples import Shard, format_suffixes, list_stray_files, read_shard, suggest_near_key
+from streamd.dataset.tar.samples import (
+    Shard,
+    TarMember,
+    format_suffixes,
+    list_stray_files,
+    read_shard,
+    suggest_near_key,
+)
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")

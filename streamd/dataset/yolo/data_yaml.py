@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from streamd.core.text import is_encodable
-from streamd.dataset.labels.faults import warn_of_equal_classes
+from streamd.dataset.labels.encode import warn_of_equal_classes
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.yolo import YoloPart
 from streamd.errors import ConfigError
