@@ -131,7 +131,14 @@ class DecodedCache:
         """Returns which of `ids` may be read now, (n,). A row found damaged is not held from then on."""
         held = self.find_gatherable(ids)
         for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
-            held[place] = self._verify_row_checksum(int(ids[place]))
+            # A row that this process has not used yet is checked once.
+            row = int(ids[place])
+            held[place] = self._compute_row_checksum(row, self._rows[row]) == int(self._records[row]["checksum"])
+            self._states[row] = _GOOD if held[place] else _DAMAGED
+            if not held[place]:
+                self._add_remark_once(
+                    "rows of the cache were damaged: they are decoded again; check the disk if this keeps happening"
+                )
         return held
 
     def read_row(self, sample_id: int) -> Pixels:
@@ -142,18 +149,6 @@ class DecodedCache:
     def record_page_faults(self) -> None:
         """Records whether the rows that were just read had to wait for a disk."""
         self._prefetcher.record_page_faults()
-
-    def _verify_row_checksum(self, sample_id: int) -> bool:
-        """Checks a row that this process has not used yet, and returns whether it is sound."""
-        sound = self._compute_row_checksum(sample_id, self._rows[sample_id]) == int(
-            self._records[sample_id]["checksum"]
-        )
-        self._states[sample_id] = _GOOD if sound else _DAMAGED
-        if not sound:
-            self._add_remark_once(
-                "rows of the cache were damaged: they are decoded again; check the disk if this keeps happening"
-            )
-        return sound
 
     def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
         manifest, ids = self._manifest, np.array([sample_id])

@@ -306,7 +306,24 @@ def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSampl
         {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
     )
     shared = {name: _merge_classes(name, scans) for name in names}
-    return {stream: _renumber_labels(scanned, shared) for stream, scanned in scans.items()}
+    renumbered: dict[str, ScannedSamples] = {}
+    for stream, scanned in scans.items():
+        labels, specs = dict(scanned.labels), dict(scanned.specs)
+        for name, spec in scanned.specs.items():
+            if not _has_class_list(spec) or spec.classes == shared[name]:
+                continue
+            classes = shared[name]
+            numbers = build_class_numbers(classes)
+            moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
+            if spec.type == "tags":
+                packed = renumber_tags(np.asarray(scanned.labels[name], np.uint8), moved, len(classes))
+                labels[name] = packed
+                specs[name] = add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
+            else:
+                values = moved[np.asarray(scanned.labels[name], np.int64)]
+                labels[name], specs[name] = values, add_class_counts_to_spec(replace(spec, classes=classes), values)
+        renumbered[stream] = replace(scanned, labels=labels, specs=specs)
+    return renumbered
 
 
 def _has_class_list(spec: LabelSpec) -> bool:
@@ -350,21 +367,3 @@ def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[Clas
                 f"streams.{fixed}.labels.{name}; add it there or rename one label{suggest_name(extra, known)}"
             )
     return lists[fixed]
-
-
-def _renumber_labels(scanned: ScannedSamples, shared: Mapping[str, tuple[ClassValue, ...]]) -> ScannedSamples:
-    labels, specs = dict(scanned.labels), dict(scanned.specs)
-    for name, spec in scanned.specs.items():
-        if _has_class_list(spec) and spec.classes != shared[name]:
-            values, classes = scanned.labels[name], shared[name]
-            numbers = build_class_numbers(classes)
-            moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
-            if spec.type == "tags":
-                packed = renumber_tags(np.asarray(values, np.uint8), moved, len(classes))
-                labels[name] = packed
-                specs[name] = add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
-            else:
-                renumbered = moved[np.asarray(values, np.int64)]
-                labels[name] = renumbered
-                specs[name] = add_class_counts_to_spec(replace(spec, classes=classes), renumbered)
-    return replace(scanned, labels=labels, specs=specs)

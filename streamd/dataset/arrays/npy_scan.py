@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -60,8 +61,11 @@ def scan_npy(
     """
     key = f"streams.{stream}.source.path"
     form, others = split_own_image(images, raw)
-    beside_files = [file for label in labels.values() if (file := label.file)]
-    files = patterns.find_files(source.path, key, [*beside_files, *_find_image_files(source, others)], progress)
+    excluded = [file for label in labels.values() if (file := label.file)]
+    # Files of further images are none of a folder or pattern of images; a file is what it is.
+    if not Path(source.path).is_file():
+        excluded += [path for image in others.values() for path in patterns.glob_files(str(image.place))]
+    files = patterns.find_files(source.path, key, excluded, progress)
     arrays = build_array_files(files, source.range, key, form)
     rows = arrays.starts[-1]
     progress(rows)
@@ -82,13 +86,6 @@ def scan_npy(
         image_arrays=more,
         row_frames=beside.row_frames,
     )
-
-
-def _find_image_files(source: NpySource, images: Images) -> list[Path]:
-    """Returns the files of further images, which are none of a folder or pattern of images; a file is what it is."""
-    if Path(source.path).is_file():
-        return []
-    return [path for image in images.values() for path in patterns.glob_files(str(image.place))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +239,12 @@ def build_array_files(
     """Describes the arrays in the files. Raises ConfigError unless all of them hold images of one kind."""
     bounds = bounds if raw is None else None
     headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
-    kinds = [
-        _read_image_format(header, files.file_path(number), bounds, key, raw) for number, header in enumerate(headers)
-    ]
+    kinds: list[tuple[ImageShape, StorageFormat]] = []
+    for number, header in enumerate(headers):
+        path = files.file_path(number)
+        read_first = partial(_read_images_to_inspect, header, path)
+        what, asked = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
+        kinds.append(inspect_image_array(what, header.shape, header.dtype, asked, read_first, raw))
     other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
         raise ConfigError(
@@ -260,16 +260,6 @@ def build_array_files(
     return ArrayFiles(shape, tuple(starts), offsets, None if is_plain_array(stored) else stored)
 
 
-def _read_image_format(
-    header: NpyHeader, path: Path, bounds: PixelRange | None, key: str, raw: ArrayForm | None
-) -> tuple[ImageShape, StorageFormat]:
-    """Returns the shape and the format of an array's images. Raises ConfigError when it holds none."""
-    what, stored = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
-    return inspect_image_array(
-        what, header.shape, header.dtype, stored, lambda: _read_images_to_inspect(header, path), raw
-    )
-
-
 def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
     """Reads the first images of an array."""
     return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:INSPECTED_IMAGES])
@@ -277,12 +267,5 @@ def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
 
 def _format_image_layout(shape: ImageShape, stored: StorageFormat) -> str:
     order = ", channels first" if stored.channels_first else ""
-    return (
-        f"{_format_shape(shape)}{order}"
-        if stored.dtype == "|u1"
-        else f"{_format_shape(shape)} {np.dtype(stored.dtype)}{order}"
-    )
-
-
-def _format_shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
+    dtype = "" if stored.dtype == "|u1" else f" {np.dtype(stored.dtype)}"
+    return f"{'x'.join(map(str, shape))}{dtype}{order}"

@@ -11,7 +11,7 @@ import os
 import posixpath
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,8 @@ from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.files import FolderSource
 from streamd.dataset.labels import encode as labelling
-from streamd.dataset.manifest.types import ImageFiles, Int64s, ListedValues, ScannedSamples
+from streamd.dataset.labels.encode import INT64_END
+from streamd.dataset.manifest.types import ImageFiles, ListedValues, ScannedSamples
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
     PROGRESS_FILES,
@@ -251,40 +252,34 @@ def _build_folder_labels(
             f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "
             "of the sub-folder: leave `from` out, or use kind table"
         )
-    where = f"streams.{stream}.labels.{name}"
+    key = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
-    values, spec = _build_label_of_type(name, label, texts, codes, where)
-    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
-
-
-def _build_label_of_type(
-    name: str, label: LabelSource, texts: list[str], codes: Int64s, key: str
-) -> tuple[ListedValues, LabelSpec]:
-    """Returns the label of samples whose sub-folders are `codes` (n,) of `texts`."""
 
     def format_location(row: int) -> str:
         return f"sub-folder {texts[int(codes[row])]!r}"
 
+    values: ListedValues
     match label.type:
         case "category":
             fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
-            return labelling.build_category_label(name, texts, codes, fixed, format_location, key)
+            values, spec = labelling.build_category_label(name, texts, codes, fixed, format_location, key)
         case "int" | "float" as kind:
             numbers = [_parse_folder_number(text, key) for text in texts]
             # float64 does not hold every whole number beyond 2^53.
-            is_whole = kind == "int" and all(
-                isinstance(each, int) and abs(each) < labelling.INT64_END for each in numbers
+            is_whole = kind == "int" and all(isinstance(each, int) and abs(each) < INT64_END for each in numbers)
+            each = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
+            values, spec = labelling.build_number_label(
+                name, "int" if kind == "int" else "float", each, format_location, key
             )
-            values = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
-            return labelling.build_number_label(name, "int" if kind == "int" else "float", values, format_location, key)
         case "string":
-            return labelling.build_string_label(
-                name, [texts[code].encode() for code in codes.tolist()], format_location, key
+            encoded = [texts[code].encode() for code in codes.tolist()]
+            values, spec = labelling.build_string_label(name, encoded, format_location, key)
+        case _:
+            raise ConfigError(
+                f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use "
+                "category, or kind table or filelist"
             )
-    raise ConfigError(
-        f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use category, "
-        "or kind table or filelist"
-    )
+    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
 
 
 def _parse_folder_number(text: str, key: str) -> int | float:
@@ -324,15 +319,30 @@ def add_pattern_images(
         samples = scanned.files if root == scanned.root else ()
         files = [format_pattern(pattern, file) for file in scanned.files]
         wanted.setdefault(root, set()).update(files)
-        found = _stat_pattern_files(build_images_key(request.name, name), root, files, progress, samples)
-        images[name] = replace(found, root=None if root == scanned.root else root)
+        key, named = build_images_key(request.name, name), list(files)
+        with translate_read_errors(root, key):
+            os.stat(root)  # noqa: PTH116 - for its error alone
+        fence = ConfinedRoot(os.fsencode(root), key)
+        sizes, mtimes_ns, missing = stat_files(fence, files, progress)
+        if missing:
+            near = fence.suggest_near_name((named[row] for row in missing), samples)
+            is_one = len(missing) == 1
+            advice = f"add {'the missing file' if is_one else 'them'}, or remove the samples"
+            if len(missing) > _MANY * len(files):
+                advice = "correct the pattern, or set root to the folder of these files"
+            raise ConfigError(
+                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} that the pattern names "
+                f"{'is' if is_one else 'are'} not in {format_path(root)}: "
+                f"{format_first_names(named[row] for row in missing)}; {near}{advice}"
+            )
+        images[name] = ImageFiles(files, sizes, mtimes_ns, None if root == scanned.root else root)
     if request.source.kind == "folder":  # a table or a list may leave pictures out, whose files are then no loss
-        for root, named in wanted.items():
+        for root, of_patterns in wanted.items():
             # Pictures in the same folders that are none of the named files, and no samples, are logged.
             key = f"streams.{request.name}.images"
-            known = named | {*(scanned.files if root == scanned.root else ())}
+            known = of_patterns | {*(scanned.files if root == scanned.root else ())}
             lone: list[bytes] = []
-            for folder in sorted({file.rpartition(b"/")[0] for file in named}):
+            for folder in sorted({file.rpartition(b"/")[0] for file in of_patterns}):
                 path = os.path.join(os.fsencode(root), folder)  # noqa: PTH118 - names are bytes
                 with translate_read_errors(path, key), os.scandir(path) as listing:
                     listed = (join_name(folder, each.name) for each in listing if not each.name.startswith(b"."))
@@ -350,28 +360,6 @@ def _list_patterns(images: Mapping[str, ImageSource]) -> Iterator[tuple[str, Ima
 
 def _resolve_image_root(image: ImageSource, root: Path) -> Path:
     return root if image.root is None else Path(os.path.abspath(image.root))  # noqa: PTH100 - resolve() follows links
-
-
-def _stat_pattern_files(
-    key: str, root: Path, files: list[bytes], progress: Callable[[int], None], samples: Collection[bytes]
-) -> ImageFiles:
-    with translate_read_errors(root, key):
-        os.stat(root)  # noqa: PTH116 - for its error alone
-    wanted, fence = list(files), ConfinedRoot(os.fsencode(root), key)
-    sizes, mtimes_ns, missing = stat_files(fence, files, progress)
-    if missing:
-        near = fence.suggest_near_name((wanted[row] for row in missing), samples)
-        names = format_first_names(wanted[row] for row in missing)
-        advice = (
-            "correct the pattern, or set root to the folder of these files"
-            if len(missing) > _MANY * len(files)
-            else f"add {'the missing file' if len(missing) == 1 else 'them'}, or remove the samples"
-        )
-        raise ConfigError(
-            f"{key}: {len(missing):,} of {format_count(len(files), 'file')} that the pattern names "
-            f"{'is' if len(missing) == 1 else 'are'} not in {format_path(root)}: {names}; {near}{advice}"
-        )
-    return ImageFiles(files, sizes, mtimes_ns, root)
 
 
 def find_files_of_patterns(images: Mapping[str, ImageSource], root: Path, files: Sequence[bytes]) -> frozenset[bytes]:

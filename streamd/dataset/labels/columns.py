@@ -504,15 +504,15 @@ _BOX_WIDTHS: Final = range(2, 6)  # numbers of a point or a box: other arrays of
 
 def read_label_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
     """Reads those of the `labels` that .npy files hold. Raises ConfigError unless each file has one row an image."""
-    files = {name: file for name, label in labels.items() if (file := label.file)}
-    return {name: [_read_label_file(file, build_label_key(stream, name), images)] for name, file in files.items()}
-
-
-def _read_label_file(path: Path, key: str, images: int) -> Column:
-    header = patterns.read_npy_header(path, f"{key}.from")
-    # The header is checked before the file is mapped, since an empty array cannot be.
-    check_label_array(header.shape, header.dtype, format_path(path), f"{key}.from", images)
-    return build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)
+    found: dict[str, list[Column]] = {}
+    for name, label in labels.items():
+        if path := label.file:
+            key = build_label_key(stream, name)
+            header = patterns.read_npy_header(path, f"{key}.from")
+            # The header is checked before the file is mapped, since an empty array cannot be.
+            check_label_array(header.shape, header.dtype, format_path(path), f"{key}.from", images)
+            found[name] = [build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)]
+    return found
 
 
 def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:

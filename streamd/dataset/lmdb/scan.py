@@ -363,8 +363,25 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, max_dbs=2) as environment,
             environment.begin(buffers=True) as transaction,
         ):
-            count, cursor = _open_sample_cursor(environment, transaction, f"{key}: {format_path(path)}")
-            with cursor:
+            what = f"{key}: {format_path(path)}"
+            try:
+                data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
+            except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+                with transaction.cursor() as keys:
+                    first = [bytes(found[:_KEY_CHARS]) for found in islice(keys.iternext(values=False), _KEYS_SHOWN)]
+                texts = ", ".join(repr(found.decode("utf-8", "backslashreplace")) for found in first)
+                raise ConfigError(
+                    f"{what} holds {f'the keys {texts}' if first else 'nothing'}, but no samples in the format of "
+                    f"ml-pyxis; {_LAYOUT}"
+                ) from error
+            said = transaction.get(COUNT_KEY, db=meta)
+            if said is None or not bytes(said).isdigit():
+                raise ConfigError(
+                    f"{what} does not say how many samples it has; close its pyxis.Writer, which writes that last"
+                )
+            if not (count := int(bytes(said))):
+                raise ConfigError(f"{what} has no samples; put some in, or name another")
+            with transaction.cursor(data) as cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it again") from error
@@ -387,33 +404,6 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
             f"{key}: {format_path(path)} is truncated: it has {size} of {head.end_offset} bytes; copy or write it again"
         )
     return head
-
-
-def _open_sample_cursor(
-    environment: lmdb.Environment, transaction: lmdb.Transaction[memoryview], what: str
-) -> tuple[int, lmdb.Cursor[memoryview]]:
-    """Returns the number of samples, and a cursor over them."""
-    try:
-        data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
-    except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
-        raise ConfigError(
-            f"{what} holds {_format_first_keys(transaction)}, but no samples in the format of ml-pyxis; {_LAYOUT}"
-        ) from error
-    count = transaction.get(COUNT_KEY, db=meta)
-    if count is None or not bytes(count).isdigit():
-        raise ConfigError(
-            f"{what} does not say how many samples it has; close its pyxis.Writer, which writes that last"
-        )
-    if not int(bytes(count)):
-        raise ConfigError(f"{what} has no samples; put some in, or name another")
-    return int(bytes(count)), transaction.cursor(data)
-
-
-def _format_first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
-    with transaction.cursor() as cursor:
-        keys = [bytes(found[:_KEY_CHARS]) for found in islice(cursor.iternext(values=False), _KEYS_SHOWN)]
-    texts = [found.decode("utf-8", "backslashreplace") for found in keys]
-    return f"the keys {', '.join(map(repr, texts))}" if keys else "nothing"
 
 
 def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
