@@ -122,7 +122,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     full = "/" + name.strip("/")
     try:
         place, column = _split_column_name(file, full)
-        leads_elsewhere = _is_external_link(file, place)
+        link = None if place == "/" else file.get(place, getlink=True)
+        leads_elsewhere = isinstance(link, import_h5py().ExternalLink)
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError, UnicodeDecodeError) as error:
         # HDF5's message about a link to itself may hold bytes of memory, which h5py then fails to decode.
@@ -171,10 +172,6 @@ def _split_column_name(file: Any, full: str) -> tuple[str, str | None]:
         not _has_numpy_dtype(item) or column in (item.dtype.names or ())
     )
     return (table, column) if is_table else (full, None)
-
-
-def _is_external_link(file: Any, place: str) -> bool:
-    return place != "/" and isinstance(file.get(place, getlink=True), import_h5py().ExternalLink)
 
 
 def _has_numpy_dtype(dataset: Any) -> bool:

@@ -349,12 +349,18 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
     for row, lists in enumerate(rows):
         for each in lists:
             try:
-                one, extra, name = _parse_list(form, each)
+                if not isinstance(each, list) or len(each) < form.least:
+                    raise TypeError  # noqa: TRY301 - one message for all that is no such list
+                numbers.append([_convert_element(number) for number in each[: form.least]])
+                # One element may stand behind the numbers: another number, or the name of a box's class.
+                extra, *further = each[form.least :] or [_get_default_extra(form)]
+                is_name = isinstance(extra, str) and form.takes_names
+                extras.append(0.0 if is_name else _convert_element(extra))
+                names.append(extra if is_name else None)
+                if further:
+                    raise ValueError  # noqa: TRY301 - as above
             except (TypeError, ValueError) as error:
                 raise _build_form_error(column, form, row, _shorten_value(each)) from error
-            numbers.append(one)
-            extras.append(extra)
-            names.append(name)
     return CellLists(
         np.array([len(lists) for lists in rows], np.int64),
         np.array(numbers, np.float64).reshape(-1, form.least),
@@ -363,25 +369,8 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
     )
 
 
-def _parse_list(form: CellForm, given: object) -> tuple[list[float], float, str | None]:
-    """Returns the numbers of a list, and the number or the name behind them. Raises ValueError or TypeError."""
-    if not isinstance(given, list) or len(given) < form.least:
-        raise TypeError
-    return [_convert_element(each) for each in given[: form.least]], *_parse_extra(form, given[form.least :])
-
-
 def _convert_element(given: Element) -> float:
     return parse_number(given) if isinstance(given, str) else float(given)
-
-
-def _parse_extra(form: CellForm, rest: Sequence[Element]) -> tuple[float, str | None]:
-    """Returns the number behind the others, or 0 and the text there. Raises ValueError for what cannot stand there."""
-    if not rest:
-        return _get_default_extra(form), None
-    (only,) = rest
-    if isinstance(only, str) and form.takes_names:
-        return 0.0, only
-    return _convert_element(only), None
 
 
 def _get_default_extra(form: CellForm) -> float:

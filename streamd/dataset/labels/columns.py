@@ -177,7 +177,11 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
                 names = list(pq.read_schema(path).names)
                 with pq.ParquetFile(path) as file:
                     schema = file.schema_arrow
-                    found = {field.name.strip() for field in schema if _has_bytes_field(field.type)}
+                    found = {
+                        each.name.strip()
+                        for each in schema
+                        if pa.types.is_struct(each.type) and any(_is_bytes_type(inner.type) for inner in each.type)
+                    }
                     binary = [field.name for field in schema if _is_bytes_type(field.type)]
                     for binary_name in binary:
                         # A database may write names as bytes, so the first cell decides.
@@ -220,10 +224,6 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
 
 def _is_bytes_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
-
-
-def _has_bytes_field(kind: Any) -> bool:
-    return bool(pa.types.is_struct(kind)) and any(_is_bytes_type(field.type) for field in kind)
 
 
 def _is_name(data: bytes) -> bool:

@@ -128,7 +128,14 @@ def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Colum
     is_literal = any(encode.is_list_text(str(each)) for each in fixed or ())
     if not single:
         if not cells.has_lists(column):
-            column = (None if is_literal else cells.parse_list_texts(column)) or _split_tags(column)
+            lists = None if is_literal else cells.parse_list_texts(column)
+            if lists is None:
+                joined = cells.convert_to_texts(column)
+                marked = pc.any(pc.match_substring_regex(joined, _TAG_MARKS)).as_py()
+                if not marked:
+                    _log.info("%s: no cell holds | ; or , so white space separates the tags", column.key)
+                lists = replace(column, cells=pc.split_pattern_regex(joined, _TAG_MARKS if marked else r"\s+"))
+            column = lists
         elements, owners = cells.flatten_lists(column)
         cells.check_exact_floats(elements)
         tag_texts = cells.convert_to_texts(elements)
@@ -168,15 +175,6 @@ def _convert_number_column(
     return encode.build_number_label(
         name, kind, cells.convert_to_numbers(column, kind), column.rows.format_location, column.key
     )
-
-
-def _split_tags(column: Column) -> Column:
-    """Returns the column with its texts split into lists of tags."""
-    texts = cells.convert_to_texts(column)
-    marked = pc.any(pc.match_substring_regex(texts, _TAG_MARKS)).as_py()
-    if not marked:
-        _log.info("%s: no cell holds | ; or , so white space separates the tags", column.key)
-    return replace(column, cells=pc.split_pattern_regex(texts, _TAG_MARKS if marked else r"\s+"))
 
 
 def _convert_marks(

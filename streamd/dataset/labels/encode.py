@@ -271,20 +271,17 @@ def lookup_class_numbers(
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
         unknown, *others = np.flatnonzero(positions < 0).tolist()
-        them = "them" if others else "it"
+        them, nor = "them" if others else "it", ""
+        if others:
+            shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
+            more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
+            nor = f"; nor {'is' if len(others) == 1 else 'are'} {shown}{more}"
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not one of the configured classes "
-            f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add {them} to "
-            f"classes, or correct {them} in the data{suggest_name(texts[unknown], numbers)}"
+            f"{format_classes(classes)}{nor}; add {them} to classes, or correct {them} in the data"
+            f"{suggest_name(texts[unknown], numbers)}"
         )
     return positions
-
-
-def _format_other_texts(texts: Sequence[str], others: Sequence[int], format_code_location: Callable[[int], str]) -> str:
-    """Formats the `others` of the same kind, for a message about one text."""
-    shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
-    more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
-    return f"; nor {'is' if len(others) == 1 else 'are'} {shown}{more}" if others else ""
 
 
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:

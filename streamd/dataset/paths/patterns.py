@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -313,18 +313,16 @@ class LeftOutNames:
 
     def __str__(self) -> str:
         """Names what was left out, for a message; empty if nothing was."""
-        return format_list([*self._iterate_parts()], _SHOWN_NAMES)
-
-    def _iterate_parts(self) -> Iterator[str]:
+        parts: list[str] = []
         for (name, what), count in _sort_by_count(self.folders):
             if (name, what) in self.unreadable:
-                yield f"{name} ({what}; not all of it can be read)"
+                parts.append(f"{name} ({what}; not all of it can be read)")
             elif count > _COUNTED_FILES:
-                yield f"more than {format_count(_COUNTED_FILES, 'file')} in {name} ({what})"
+                parts.append(f"more than {format_count(_COUNTED_FILES, 'file')} in {name} ({what})")
             else:
-                yield f"{format_count(count, 'file')} in {name} ({what})"
-        for (name, what), count in _sort_by_count(self.files):
-            yield f"{count:,} {name} ({what})"
+                parts.append(f"{format_count(count, 'file')} in {name} ({what})")
+        parts += [f"{count:,} {name} ({what})" for (name, what), count in _sort_by_count(self.files)]
+        return format_list(parts, _SHOWN_NAMES)
 
 
 def _sort_by_count(counted: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]]:

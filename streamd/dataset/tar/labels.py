@@ -223,21 +223,15 @@ def _decode_json_records(shard: Shard, data: Sequence[bytes], source: TarLabelSo
         try:
             records.append(decode_json_record(each))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if not _is_text(each):
+            try:
+                decode_text(each)
+            except UnicodeDecodeError:
                 raise _build_encoding_error(shard, sample, source, key) from error
             raise ConfigError(
                 f"{key}: {_format_member_path(shard, shard.images[sample].name)}: {source.display_name} is not a JSON "
                 f"object: {error}"
             ) from error
     return records
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        decode_text(data)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _extract_json_fields(shard: Shard, records: Sequence[Record], source: TarLabelSource, key: str) -> list[FieldValue]:
