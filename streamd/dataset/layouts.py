@@ -17,7 +17,7 @@ import msgspec
 
 from streamd.core.text import format_count, format_list
 from streamd.dataset.paths.confined import format_path, is_file_beneath
-from streamd.dataset.paths.folder_entries import FolderEntries, list_folder_entries
+from streamd.dataset.paths.patterns import FolderEntries, list_folder_entries
 from streamd.dataset.yolo.data_yaml import load_data_yaml, read_data_yaml
 from streamd.errors import ConfigError
 from streamd.limits import MAX_ANNOTATION_BYTES, MAX_DATA_YAML_BYTES
@@ -180,16 +180,30 @@ def _find_yolo(tree: FolderTree) -> FoundLayout | None:
         )
     if files:
         return build_yolo_layout(tree.path(files[0]))
-    texts = (_find_box_text(tree, folder) for folder in ("", *tree.folders()[:_TRIED_FOLDERS]))
-    text = next((each for each in texts if each is not None), None)
-    if text is None:
-        return None
-    return FoundLayout(
-        f"{name} without its data.yaml",
-        f"{format_path(text)} has boxes of one picture",
-        "write a data.yaml with  path: .,  train: FOLDER,  val: FOLDER  and  names: [CLASSES],  and give its path "
-        "(kind: yolo)",
-    )
+    # Without a data.yaml, text files with boxes speak for it: beside pictures, or in a sub-folder `labels`.
+    for folder in ("", *tree.folders()[:_TRIED_FOLDERS]):
+        entries = tree.entries(folder)
+        stems = {os.path.splitext(each)[0] for each in entries.images}  # noqa: PTH122 - names are bytes
+        split = ((each, *os.path.splitext(each)) for each in entries.others)  # noqa: PTH122 - as above
+        texts = [Path(folder, os.fsdecode(each)) for each, stem, end in split if end == b".txt" and stem in stems]
+        inner = next((os.fsdecode(each) for each in entries.folders if each.lower() == b"labels"), None)
+        if inner is not None:
+            labels = str(Path(folder, inner))
+            texts += [
+                Path(place, os.fsdecode(each))
+                for place in (labels, *tree.folders(labels))
+                for each in tree.entries(place).others
+                if each.endswith(b".txt") and each != b"classes.txt"
+            ]
+        for text in texts[:_TRIED_TEXTS]:
+            if _BOX_LINE.fullmatch(_read_beginning(tree.root / text).split(b"\n")[0]):
+                return FoundLayout(
+                    f"{name} without its data.yaml",
+                    f"{format_path(text)} has boxes of one picture",
+                    "write a data.yaml with  path: .,  train: FOLDER,  val: FOLDER  and  names: [CLASSES],  and give "
+                    "its path (kind: yolo)",
+                )
+    return None
 
 
 def is_yolo_file(path: Path) -> bool:
@@ -237,32 +251,6 @@ def build_yolo_layout(path: Path) -> FoundLayout:
         streams,
         notes=tuple(notes),
     )
-
-
-def _find_box_text(tree: FolderTree, folder: str) -> Path | None:
-    """Returns a text file with YOLO's boxes: beside the pictures of a folder, or in its sub-folder `labels`."""
-    entries = tree.entries(folder)
-    stems = {os.path.splitext(name)[0] for name in entries.images}  # noqa: PTH122 - names are bytes
-    texts = [Path(folder, os.fsdecode(name)) for name in entries.others if _is_text_of(name, stems)]
-    if any(name.lower() == b"labels" for name in entries.folders):
-        labels = Path(folder, next(os.fsdecode(name) for name in entries.folders if name.lower() == b"labels"))
-        inner = [str(labels), *tree.folders(str(labels))]
-        texts += [
-            Path(place, os.fsdecode(name))
-            for place in inner
-            for name in tree.entries(place).others
-            if name.endswith(b".txt") and name != b"classes.txt"
-        ]
-    for text in texts[:_TRIED_TEXTS]:
-        lines = _read_beginning(tree.root / text).split(b"\n")[:1]
-        if all(_BOX_LINE.fullmatch(line) for line in lines):
-            return text
-    return None
-
-
-def _is_text_of(name: bytes, stems: set[bytes]) -> bool:
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122 - names are bytes
-    return suffix == b".txt" and stem in stems
 
 
 def _read_beginning(path: Path) -> bytes:
@@ -537,7 +525,11 @@ def _pair_masks(tree: FolderTree, pictures: str, masks: str) -> _MaskPlace | Non
     """Returns how the masks of a folder are named after the pictures of another; None if most pictures have none."""
     stems = [os.path.splitext(name)[0] for name in tree.walk_images(pictures)]  # noqa: PTH122 - names
     found = dict(os.path.splitext(name) for name in tree.walk_images(masks))  # noqa: PTH122 - names
-    for end in _find_ends(stems, found):
+    # Nothing may stand behind the stem of a picture in the name of its mask, or an ending like _mask.
+    known, ends = {*stems}, [""]
+    matches = ((mask, _MASK_ENDS.search(mask)) for mask in found)
+    ends += [match[0] for mask, match in matches if match is not None and mask[: match.start()] in known][:1]
+    for end in ends:
         paired = [stem + end for stem in stems if stem + end in found]
         suffixes = {found[stem] for stem in paired}
         if 2 * len(paired) > len(stems) and len(suffixes) == 1:
@@ -545,18 +537,6 @@ def _pair_masks(tree: FolderTree, pictures: str, masks: str) -> _MaskPlace | Non
             pattern = f"{masks}/{folder}{{stem}}{end}{suffixes.pop()}".removeprefix("/")
             return _MaskPlace(pictures, pattern, len(stems), len(paired), len(found))
     return None
-
-
-def _find_ends(stems: Sequence[str], masks: Iterable[str]) -> list[str]:
-    """Returns what may stand behind the stem of a picture in the name of its mask: nothing, or an ending like _mask."""
-    ends = dict.fromkeys([""])
-    known = {*stems}
-    for mask in masks:
-        end = _MASK_ENDS.search(mask)
-        if end is not None and mask[: end.start()] in known:
-            ends[end[0]] = None
-            break
-    return [*ends]
 
 
 def _find_masks_beside(tree: FolderTree) -> FoundLayout | None:

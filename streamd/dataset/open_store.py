@@ -5,34 +5,86 @@ Images in files of their own need neither.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from math import prod
 from typing import Final
 
 import numpy as np
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.store import ListedRows, RawRows, RowStore, SampleStore
+from streamd.dataset.arrays.store import ListedRows, Mask, RawRows, RowStore, SampleStore
 from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
-from streamd.dataset.lmdb.store import LmdbStore
+from streamd.dataset.lmdb.pyxis_layout import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
-# --- Samples that are rows of mapped arrays: one NumPy call a task gathers them from the page cache into the slot.
+
+class LmdbStore(RowStore):
+    """Images in an LMDB file, copied from its mapping. Once it has been written to, the store holds no sample any more.
+
+    The offset of each image was found when the samples were listed, and LMDB does not move what it has written. So a
+    worker opens no LMDB: it locks nothing, registers no reader, and never follows numbers in a damaged file. The number
+    of the last commit takes the place of a read transaction. LMDB writes into free pages only, and pages that a commit
+    frees are reused by the next commit but one at the earliest. If the number is still the listed one after an image
+    was copied, the image is whole.
+    """
+
+    def _open_files(self) -> None:
+        self._commit = int(self._listed.find_extra_column(COMMIT_COLUMN)[0])
+        self._memory = self._map_file(0)
+        head = parse_lmdb_head(self._memory)
+        if head is None or head.commit != self._commit:
+            raise ConfigError(
+                f"{os.fsdecode(self._listed.file_name(0))!r} and all others are stale: their LMDB file was written to "
+                "since they were listed; restart with --rescan to list it again"
+            )
+        self._page_bytes = head.page_bytes
+        self._pixels = np.frombuffer(self._memory, np.uint8)
+
+    def find_gatherable(self, ids: Ids) -> Mask:
+        """Returns the mask of all samples, or of none once the file has changed."""
+        # `gather_rows` calls this after the copy. If the commit were read before the copy, a writer could still reuse a
+        # page in between.
+        if parse_last_commit(self._memory, self._page_bytes) != self._commit:
+            return np.zeros(ids.size, np.bool_)
+        return super().find_gatherable(ids)
+
+    def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
+        return ((self._descriptors[0], offset) for offset in self._find_offsets(rows))
+
+    def _copy_rows(self, rows: Ids, raw: RawRows) -> Mapping[int, str]:
+        copied, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._converter.row_bytes
+        for place, offset in enumerate(self._find_offsets(rows)):
+            copied[place] = self._pixels[offset : offset + row_bytes]
+        return {}
+
+    def _find_offsets(self, rows: Ids) -> list[int]:
+        """Returns the offset of each image in the file, in bytes."""
+        offsets: list[int] = self._listed.find_extra_column(OFFSETS_COLUMN)[rows].tolist()
+        return offsets
+
+    def close(self) -> None:
+        """Drops the mapping, and closes its file."""
+        self._memory = memoryview(b"")
+        self._pixels = np.frombuffer(self._memory, np.uint8)
+        super().close()
 
 
 class NpyStore(RowStore):
-    """Rows of arrays that lie in their files in one piece."""
+    """Rows of arrays that lie in their files in one piece: one NumPy call a task gathers them from the page cache."""
 
     def _open_files(self) -> None:
-        self._mapped = [self._map_rows(file) for file in range(len(self._arrays.offsets))]
-
-    def _map_rows(self, file: int) -> RawRows:
-        starts, memory = self._arrays.starts, self._map_file(file)
-        shape = (starts[file + 1] - starts[file], *self._converter.shape)
-        return np.frombuffer(memory, self._converter.dtype, prod(shape), self._arrays.offsets[file]).reshape(shape)
+        self._mapped: list[RawRows] = []
+        for file, (offset, (start, stop)) in enumerate(
+            zip(self._arrays.offsets, pairwise(self._arrays.starts), strict=True)
+        ):
+            shape = (stop - start, *self._converter.shape)
+            rows = np.frombuffer(self._map_file(file), self._converter.dtype, prod(shape), offset)
+            self._mapped.append(rows.reshape(shape))
 
     def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
         for file, inner in map(self._arrays.locate_row, rows.tolist()):
@@ -51,8 +103,6 @@ class NpyStore(RowStore):
         self._mapped.clear()
         super().close()
 
-
-# --- Opens what reads the samples of a list: a store of rows that need no decoding, or a reader of images in ...
 
 _RESCAN_REMEDY: Final = "list the samples again with --rescan"
 _ROW_STORES: Final[dict[str, type[RowStore]]] = {

@@ -1,29 +1,46 @@
-"""Lists the samples of a source of any kind: all of its parts, before a stream selects its own.
+"""Lists the samples of a source of any kind, selects those of a stream, and numbers classes alike for all streams.
 
 Weights of samples are read as one more label, which no stream can name, and then taken out of the labels.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from streamd.dataset.files import FolderSource
-from streamd.dataset.files.beside import add_pattern_images
+from streamd.core.spec import LabelSpec
+from streamd.core.text import format_count
+from streamd.dataset.arrays import NpySource
+from streamd.dataset.files import FolderSource, TableSource
+from streamd.dataset.files.folder import add_pattern_images
 from streamd.dataset.formats import FORMATS
+from streamd.dataset.labels.encode import (
+    ClassValue,
+    add_box_counts_to_spec,
+    add_class_counts_to_spec,
+    add_mean_and_std_to_spec,
+    add_tag_counts_to_spec,
+    build_class_numbers,
+    format_classes,
+    order_classes,
+    renumber_tags,
+)
 from streamd.dataset.layouts import FolderTree, find_layouts
-from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
-from streamd.dataset.sources import LabelSource, ListingRequest
-from streamd.dataset.stream_samples import find_group_column
-from streamd.errors import ConfigError, MissingExtraError
+from streamd.dataset.manifest.columns import RaggedColumn
+from streamd.dataset.manifest.types import WEIGHTS_LABEL, Int64s, ListedValues, ScannedSamples
+from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
+from streamd.errors import ConfigError, MissingExtraError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
 
@@ -38,48 +55,45 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     # added afterwards, when the number of samples is known.
     if request.source.has_columns:
         return _extract_weights(_scan_by_kind(request, _collect_labels_and_weights(request), progress))
-    labels, files = _split_own_and_file_labels(request)
+    wanted = _collect_labels_and_weights(request)
+    files = {name: each for name, each in wanted.items() if each.file}
+    if request.weights is not None and WEIGHTS_LABEL not in files:
+        key, kind = f"streams.{request.name}.weights", request.source.kind
+        if not request.source.has_fields:
+            raise ConfigError(
+                f"{key}: a {kind} has no column {request.weights.source!r}; use np.save to save one number per sample, "
+                "in the order of the images, and write weights: FILE.npy"
+            )
+        if request.labels is None:
+            raise ConfigError(
+                f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
+                "labels, or write labels: {}"
+            )
+    labels = None if request.labels is None else {name: each for name, each in wanted.items() if name not in files}
     scanned = _scan_by_kind(request, labels, progress)
     if not files:
         return _extract_weights(scanned)
     with _name_missing_extra(f"the arrays next to stream {request.name!r}"):
-        from streamd.dataset.labels.npy_columns import add_labels_from_files  # noqa: PLC0415 - loads pyarrow, which takes a while
-    return _extract_weights(add_labels_from_files(request, files, scanned))
+        from streamd.dataset.labels.columns import read_label_files  # noqa: PLC0415 - loads pyarrow, which takes a while
+        from streamd.dataset.labels.convert import convert_labels  # noqa: PLC0415 - as above
+    # Files hold a row a sample. All labels come in the order of the configuration.
+    values, specs, fixed = convert_labels(files, read_label_files(request.name, files, scanned.samples))
+    values, specs = scanned.labels | values, scanned.specs | specs
+    order = sorted(values, key=[*(request.labels or values), WEIGHTS_LABEL].index)
+    return _extract_weights(
+        replace(
+            scanned,
+            labels={name: values[name] for name in order},
+            specs={name: specs[name] for name in order},
+            fixed=scanned.fixed | fixed,
+        )
+    )
 
 
 def _collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
     """Returns the configured labels, and the weights among them."""
     labels = stream.labels or {}
     return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
-
-
-def _split_own_and_file_labels(
-    stream: ListingRequest,
-) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
-    """Splits the labels of a source without columns into those it has by itself and those that files hold.
-
-    The former are None where `ListingRequest` has None. Raises ConfigError for weights that the source cannot have.
-    """
-    wanted = _collect_labels_and_weights(stream)
-    files = {name: each for name, each in wanted.items() if each.file}
-    if stream.weights is not None and WEIGHTS_LABEL not in files:
-        _check_weights_source(stream, stream.weights)
-    own = None if stream.labels is None else {name: each for name, each in wanted.items() if name not in files}
-    return own, files
-
-
-def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
-    key, kind = f"streams.{stream.name}.weights", stream.source.kind
-    if not stream.source.has_fields:
-        raise ConfigError(
-            f"{key}: a {kind} has no column {weights.source!r}; use np.save to save one number per sample, in the "
-            "order of the images, and write weights: FILE.npy"
-        )
-    if stream.labels is None:
-        raise ConfigError(
-            f"{key}: the weights of kind {kind} are read with its labels, but the stream has no key labels; add "
-            "labels, or write labels: {}"
-        )
 
 
 def _extract_weights(scanned: ScannedSamples) -> ScannedSamples:
@@ -147,3 +161,209 @@ def _name_missing_extra(by_pyarrow: str, by_lmdb: str = "") -> Iterator[None]:
             case "lmdb":
                 raise MissingExtraError("lmdb", "lmdb", by_lmdb) from error
         raise
+
+
+# --- Selects a stream's samples from those listed, and numbers classes in the same way for all streams.
+#
+# `split` and `part`: a keyed hash of its file name, or of its group's value, decides the side of each sample, and
+# nothing else does. So new files do not move others, the root may move, and a larger fraction only adds to the
+# validation samples.
+#
+# Labels of one name share one class list, so that 3 is the same class in every stream of a configuration.
+
+
+_ROW_KINDS: Final = frozenset({"hdf5", "lmdb"})  # their samples are numbered rows without file names
+_PERSON: Final = b"streamd split 1"
+
+
+def find_group_column(stream: ListingRequest) -> str | None:
+    """Returns the column by which the stream is split, if it is a part and its split names one. Raises ConfigError."""
+    split = _find_active_split(stream)
+    if split is None or split.by is None:
+        return None
+    source = stream.source
+    if not (isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)):
+        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(source.kind, split.by)}")
+    return split.by
+
+
+def _format_no_column(kind: str, by: str) -> str:
+    if kind in _ROW_KINDS:
+        return (
+            f"rows of {kind} are split one by one, not by an array such as {by!r}; leave `by` out, or write the rows "
+            "of each part to a separate file, with one stream for each"
+        )
+    if kind == "npy":
+        return f"no table has a column {by!r}; add table: FILE under source, or leave `by` out to split by rows"
+    return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
+
+
+def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+    """Returns the samples of the stream's part, in their order, with the classes of all.
+
+    Raises ConfigError if there are none.
+    """
+    split = _find_active_split(stream)
+    if split is None:
+        if stream.split is not None and stream.source.part is None:
+            _log.warning(
+                "streams.%s: split does nothing, since the source has no `part`: all samples are served", stream.name
+            )
+        return _require_nonzero_weight(stream, scanned)
+    held_out = find_validation_samples(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
+    rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
+    if not rows.size:
+        samples, part = scanned.samples, stream.source.part
+        groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
+        other = "larger" if part == "validation" else "smaller"
+        raise ConfigError(
+            f"streams.{stream.name}.source.part: none of {format_count(samples, 'sample')}{groups} falls into part "
+            f"{part} of {{validation: {split.validation:g}, seed: {split.seed}}}; choose a {other} fraction or another "
+            "seed, or give each stream data of its own"
+        )
+    return _require_nonzero_weight(stream, _select_samples(scanned, rows))
+
+
+def _require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
+    """Returns the scanned samples. Raises ConfigError if all of them weigh 0, since nothing would be learnt."""
+    if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
+        raise ConfigError(
+            f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "
+            "correct the weights, or remove the key weights"
+        )
+    return scanned
+
+
+def _find_active_split(stream: ListingRequest) -> SplitRule | None:
+    return stream.split if stream.source.part in {"train", "validation"} else None
+
+
+def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
+    """Returns which of `names` fall into the validation part, (n,)."""
+    key = split.seed.to_bytes(8, "little")
+    digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
+    numbers = np.frombuffer(b"".join(digests), dtype="<u8")
+    held_out: npt.NDArray[np.bool_] = (numbers >> 11) * 2.0**-53 < split.validation  # 53 bits, which float64 holds
+    return held_out
+
+
+def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
+    labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
+    names = scanned.display_names
+    taken = replace(
+        scanned,
+        labels=labels,
+        specs={name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()},
+        groups=None,
+        weights=None if scanned.weights is None else scanned.weights[rows],
+        display_names=None if names is None else [names[row] for row in rows.tolist()],
+        images={name: image.select_rows(rows) for name, image in scanned.images.items()},
+        row_frames={name: places[rows] for name, places in scanned.row_frames.items()},
+    )
+    # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
+    if scanned.arrays is not None:
+        return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
+    files = [scanned.files[row] for row in rows.tolist()]
+    taken = replace(taken, files=files, sizes=scanned.sizes[rows])
+    # The extra columns of files are by sample. The mtimes of shards are in `shards`, so `mtimes_ns` is empty.
+    taken = replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
+    return taken if scanned.shards is not None else replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
+
+
+def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
+    match spec.type:
+        case "category":
+            return add_class_counts_to_spec(spec, np.asarray(values, np.int64))
+        case "tags":
+            return add_tag_counts_to_spec(spec, np.asarray(values, np.uint8))
+        case "int" | "float":
+            return add_mean_and_std_to_spec(spec, values)
+        case "boxes" if isinstance(values, RaggedColumn):
+            return add_box_counts_to_spec(spec, values)
+        case _:
+            return spec
+
+
+def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSamples]:
+    """Gives categories and tags of one name the same class list in all streams.
+
+    `scans` is by stream name. A configured class list holds for all streams; without one the classes are merged, in the
+    order of `order_classes`. Raises ConfigError when configured lists differ, or lack a class that another stream has.
+    """
+    # The numbers of the classes of boxes come with the data, so a number would mean one class here and another one
+    # there.
+    first: dict[str, tuple[str, LabelSpec]] = {}
+    for stream, scanned in scans.items():
+        for name, spec in scanned.specs.items():
+            other, known = first.setdefault(name, (stream, spec))
+            if spec.type == known.type == "boxes" and spec.classes != known.classes:
+                raise ConfigError(
+                    f"streams.{stream}.labels.{name}: the classes of its boxes, [{format_classes(spec.classes)}], "
+                    f"differ from those of streams.{other}.labels.{name}, [{format_classes(known.classes)}], so one "
+                    "number would mean two classes; make the lists equal, or give the labels different names"
+                )
+    names = sorted(
+        {name for scanned in scans.values() for name, spec in scanned.specs.items() if _has_class_list(spec)}
+    )
+    shared = {name: _merge_classes(name, scans) for name in names}
+    renumbered: dict[str, ScannedSamples] = {}
+    for stream, scanned in scans.items():
+        labels, specs = dict(scanned.labels), dict(scanned.specs)
+        for name, spec in scanned.specs.items():
+            if not _has_class_list(spec) or spec.classes == shared[name]:
+                continue
+            classes = shared[name]
+            numbers = build_class_numbers(classes)
+            moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
+            if spec.type == "tags":
+                packed = renumber_tags(np.asarray(scanned.labels[name], np.uint8), moved, len(classes))
+                labels[name] = packed
+                specs[name] = add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
+            else:
+                values = moved[np.asarray(scanned.labels[name], np.int64)]
+                labels[name], specs[name] = values, add_class_counts_to_spec(replace(spec, classes=classes), values)
+        renumbered[stream] = replace(scanned, labels=labels, specs=specs)
+    return renumbered
+
+
+def _has_class_list(spec: LabelSpec) -> bool:
+    return spec.type in {"category", "tags"}
+
+
+def _merge_classes(name: str, scans: Mapping[str, ScannedSamples]) -> tuple[ClassValue, ...]:
+    having = {stream: scanned.specs[name] for stream, scanned in scans.items() if name in scanned.specs}
+    lists = {stream: spec.classes for stream, spec in having.items() if _has_class_list(spec)}
+    fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
+    if fixed is None:
+        # Two streams that share a class list and no class are probably different data. A class is a number where all
+        # of its list are, and else a text.
+        texts = {stream: {*map(str, classes)} for stream, classes in lists.items() if classes}
+        unrelated = (pair for pair in combinations(texts, 2) if texts[pair[0]].isdisjoint(texts[pair[1]]))
+        for first, second in [*unrelated][:1]:
+            _log.warning(
+                "streams %s and %s have no class of label %r in common (%s; %s), but they share one list of classes, "
+                "since labels with the same name do: if these are different data, rename the label of one stream, as "
+                "in labels: {kind: category}",
+                first,
+                second,
+                name,
+                format_classes(lists[first]),
+                format_classes(lists[second]),
+            )
+        return order_classes(str(value) for classes in lists.values() for value in classes)
+    # Nothing is merged into a configured list: the numbers of its classes must not depend on the data.
+    for stream, classes in lists.items():
+        if name in scans[stream].fixed and classes != lists[fixed]:
+            raise ConfigError(
+                f"streams.{stream}.labels.{name}: the classes [{format_classes(classes)}] differ from the classes "
+                f"[{format_classes(lists[fixed])}] of streams.{fixed}.labels.{name}; labels with the same name share "
+                "one list of classes: make the lists equal, or rename one label"
+            )
+        known = build_class_numbers(lists[fixed])
+        extra = next((str(value) for value in classes if str(value) not in known), None)
+        if extra is not None:
+            raise ConfigError(
+                f"streams.{stream}.labels.{name}: the data hold {extra!r}, which is not among the classes of "
+                f"streams.{fixed}.labels.{name}; add it there or rename one label{suggest_name(extra, known)}"
+            )
+    return lists[fixed]

@@ -56,16 +56,6 @@ class _OpenShardFile:
             raise UnfitFileError("removed, or replaced by another")
 
 
-def _check_listed_shard(root: int, name: bytes, size: int, mtime_ns: int) -> None:
-    try:
-        check_file_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
-    except UnfitFileError as error:
-        raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
-    except OSError as error:
-        _raise_if_shard_absent(name, error)
-        raise
-
-
 def _raise_if_shard_absent(name: bytes, error: OSError) -> None:
     """Raises DataAwayError if the error means that the shard is not there."""
     if error.errno in ABSENT_ERRNOS:
@@ -81,8 +71,14 @@ class ShardReader:
         self._shard, self._offsets = manifest.find_extra_column("shard").data, manifest.find_extra_column("offset").data
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
-        for file in self._files:
-            _check_listed_shard(root, *file)
+        for name, size, mtime_ns in self._files:
+            try:
+                check_file_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
+            except UnfitFileError as error:
+                raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
+            except OSError as error:
+                _raise_if_shard_absent(name, error)
+                raise
         # Two threads may open one shard at the same time; the cache keeps one of the two, and the other is closed after
         # use. An exception is not cached, so a shard that was away is opened by a later call.
         self._open_shard = lru_cache(MAX_OPEN_SHARDS)(lambda number: _OpenShardFile(root, *self._files[number]))

@@ -207,3 +207,8 @@ class ListingRequest:
     weights: LabelSource | None = None
     images: Mapping[str, ImageSource] | None = None
     raw: ArrayForm | None = None
+
+
+def build_images_key(stream: str, image: str) -> str:
+    """Returns the configuration key that says where an image lies."""
+    return f"streams.{stream}.images.{image}.from"

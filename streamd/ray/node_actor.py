@@ -28,7 +28,7 @@ from streamd.core import log
 from streamd.core.host import make_temporary_folder, read_regular_file
 from streamd.core.slot_layout import SlotTensor, compute_layout
 from streamd.core.spec import StreamSpec, compute_identity
-from streamd.dataset.cache.file import WriterLocks, lock_file_name
+from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
 from streamd.dataset.transform_source import compute_source_digest, find_source_files

@@ -13,8 +13,7 @@ import numpy as np
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.arrays.store import ListedRows, Mask, Pixels, SampleStore
-from streamd.dataset.cache.file import RecordLayout
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import DecodedCache, RecordLayout
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store

@@ -13,7 +13,7 @@ from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import DecodedCache
 from streamd.decode.boxes import LabelFit, Rows, align_label_rows, find_label_fit, place_label_rows
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
 from streamd.decode.geometry import Geometry, compute_fixed_geometry, compute_sample_draws

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 import aiofiles.os
 
 from streamd.core.spec import PixelId
-from streamd.dataset.cache.store import CachePublisher, DecodedCache
+from streamd.dataset.cache import CachePublisher, DecodedCache
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamd.core.spec import StreamSpec
-from streamd.dataset.manifest.image_files import ListedImage
-from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.paths.confined import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import open_root_folder
 from streamd.dataset.shard_reader import ShardReader

@@ -17,8 +17,7 @@ from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, SampleStore
-from streamd.dataset.cache.file import RecordLayout, UnfitCacheError
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import DecodedCache, RecordLayout, UnfitCacheError
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.confined import OtherFileError, UnfitFileError, read_file

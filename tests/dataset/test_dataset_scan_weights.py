@@ -14,9 +14,8 @@ from support.source_configs import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Spl
 from support.tar_shards import pack
 
 from streamd.dataset.manifest.types import ScannedSamples
-from streamd.dataset.scan import scan_source
+from streamd.dataset.scan import scan_source, select_part_samples
 from streamd.dataset.sources import DataSource
-from streamd.dataset.stream_samples import select_part_samples
 from streamd.errors import ConfigError
 
 

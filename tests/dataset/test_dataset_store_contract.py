@@ -19,8 +19,7 @@ from support.stores_on_disk import PIXELS, OpenedStore, write_hdf5
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.arrays.store import RowStore
 from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
-from streamd.dataset.lmdb.store import LmdbStore
-from streamd.dataset.open_store import NpyStore
+from streamd.dataset.open_store import LmdbStore, NpyStore
 from streamd.errors import ConfigError
 
 IDS = [19, 0, 7, 6, 8, 7]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.source_configs import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part_of, put, scanned
 
+from streamd.dataset.scan import find_validation_samples
 from streamd.dataset.sources import Part
-from streamd.dataset.stream_samples import find_validation_samples
 from streamd.errors import ConfigError
 
 NAMES = [b"cat/%04d.jpg" % number for number in range(2000)]

@@ -11,10 +11,9 @@ from support.source_configs import bits
 from test_labels_tags import place, tags_in
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.convert import build_tags_label
-from streamd.dataset.labels.encode import build_category_label
+from streamd.dataset.labels.encode import build_category_label, build_tags_label
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
-from streamd.dataset.stream_samples import share_classes
+from streamd.dataset.scan import share_classes
 from streamd.errors import ConfigError
 
 Classes = tuple[int | str, ...] | None

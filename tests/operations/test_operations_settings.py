@@ -18,7 +18,7 @@ from streamd.daemon.reload_plan import plan_stream_changes
 from streamd.daemon.streams import catalog
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import CacheLayout
+from streamd.dataset.cache import CacheLayout
 
 SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
 STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}

@@ -8,8 +8,7 @@ import numpy as np
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.cache.file import CacheLayout
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import CacheLayout, DecodedCache
 from streamd.ipc.worker_messages import CachePlace
 from streamd.worker.stream_reader import StreamReader
 

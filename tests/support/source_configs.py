@@ -14,7 +14,7 @@ from streamd.dataset.files import FilelistSource, FolderSource, TableSource
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
-from streamd.dataset.scan import scan_source
+from streamd.dataset.scan import scan_source, select_part_samples
 from streamd.dataset.sources import (
     DataSource,
     ImageSource,
@@ -25,7 +25,6 @@ from streamd.dataset.sources import (
     Scalar,
     SplitRule,
 )
-from streamd.dataset.stream_samples import select_part_samples
 from streamd.dataset.tar import TarSource
 from streamd.errors import ConfigError
 

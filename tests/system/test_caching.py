@@ -15,7 +15,7 @@ from support.daemon_process import DaemonProcess, Start, stream_config, wait_unt
 from support.served_folder import file_of, serve
 
 import streamd
-from streamd.dataset.cache.file import RECORD_TYPE
+from streamd.dataset.cache import RECORD_TYPE
 from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 

@@ -26,7 +26,7 @@ from support.worker_driver import ANSWER_S, ROWS, Hand, pixels, task
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import RECORD_TYPE
+from streamd.dataset.cache import RECORD_TYPE
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.frames import bundle_records, split_records

@@ -17,7 +17,7 @@ from streamd.cli.check.summary import compute_trainer_capacity
 from streamd.config.units import format_bytes
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec
-from streamd.dataset.cache.file import CacheLayout
+from streamd.dataset.cache import CacheLayout
 from streamd.limits import (
     DEFAULT_CREDIT,
     GIB,

@@ -8,7 +8,7 @@ from operations_table import table
 
 from streamd.core.sampler import ORDER_VERSION
 from streamd.core.token import Token
-from streamd.dataset.cache import file
+from streamd.dataset import cache
 from streamd.dataset.manifest import manifest
 from streamd.frameworks import checkpoint
 from streamd.ipc import frames
@@ -43,7 +43,7 @@ def version_table() -> str:
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),
         (
             "caches, `….cache`",
-            f"{file._VERSION}; {file._VERSION_WITH_BOXES} with boxes or points",
+            f"{cache._VERSION}; {cache._VERSION_WITH_BOXES} with boxes or points",
             "the stream works without the cache, and logs this: remove the file",
         ),
         ("tokens", str(_field(Token, "version")), "refused: use the version of streamd that saved it, or start over"),

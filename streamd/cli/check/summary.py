@@ -50,7 +50,7 @@ from streamd.core.text import format_count
 from streamd.daemon.streams.catalog import find_expected_identities
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
-from streamd.dataset.cache.file import CacheLayout
+from streamd.dataset.cache import CacheLayout
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.hdf5.library_store import ChunkCache
 from streamd.dataset.manifest.types import Int64s

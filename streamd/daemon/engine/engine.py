@@ -20,7 +20,7 @@ from streamd.daemon.engine.absences import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import WriterLocks, lock_file_name
+from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore

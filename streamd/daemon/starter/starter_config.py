@@ -19,8 +19,8 @@ from streamd.dataset.layouts import TRAIN, VALIDATION, Settings
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.confined import translate_read_errors
+from streamd.dataset.scan import find_validation_samples, select_part_samples, share_classes
 from streamd.dataset.sources import SplitRule
-from streamd.dataset.stream_samples import find_validation_samples, select_part_samples, share_classes
 from streamd.errors import ConfigError
 from streamd.limits import GIB, MAX_BOXES
 

@@ -28,16 +28,14 @@ from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.labels import cells, columns
 from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
 from streamd.dataset.labels.convert import compute_vector_width
-from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER, raise_collected_faults
 from streamd.dataset.labels.text_encoding import decode_text
 from streamd.dataset.layouts import PART_NAMES, TEST, TRAIN, VALIDATION, Settings, split_words
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
-from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
-from streamd.dataset.tar.samples import Shard, read_shard
+from streamd.dataset.tar.samples import Shard, TarMember, read_shard
 from streamd.errors import ConfigError, suggest_name
 
 # --- the type of a column of texts as a label: category, int or float; or why it is no label

@@ -29,9 +29,8 @@ from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.patterns import NPY_SUFFIX
-from streamd.dataset.scan import scan_source
+from streamd.dataset.scan import find_group_column, scan_source, select_part_samples, share_classes
 from streamd.dataset.sources import DataSource, ImageSource, LabelSource
-from streamd.dataset.stream_samples import find_group_column, select_part_samples, share_classes
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamd.config.schema import StreamConfig
-from streamd.dataset.manifest.image_files import ListedArrays, ListedImage
-from streamd.dataset.manifest.manifest import CopiedFiles, Manifest
+from streamd.dataset.manifest.manifest import CopiedFiles, ListedArrays, ListedImage, Manifest
 from streamd.dataset.manifest.types import Int64s
 
 _NO_ROOT: Final = Path()

@@ -1,10 +1,7 @@
-"""Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
+"""Images that are rows of arrays: `npy_scan` lists them, also further images of a sample in .npy files.
 
-`npy_images` describes the arrays in .npy files, also those of further images of a sample.
-
-The folder also holds what all stores of rows share: their protocol (`store`), which numbers are `pixels`, the
-conversion of other numbers (`to_uint8`), `readahead` from the disk, and the base class that checks for changed files
-(`row_store`).
+The folder also holds what all stores of rows share: which numbers are `pixels`; and in `store` their protocol, requests
+to the disk before rows are needed, the base class that checks for changed files, and the conversion of other numbers.
 """
 
 from __future__ import annotations

@@ -8,26 +8,37 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamd.dataset.arrays import NpySource
-from streamd.dataset.arrays.npy_images import Images, build_array_files, list_npy_images, split_own_image
+from streamd.dataset.arrays.pixels import (
+    INSPECTED_IMAGES,
+    ImageShape,
+    PixelRange,
+    format_range_warning,
+    inspect_image_array,
+    is_plain_array,
+)
 from streamd.dataset.files import table
-from streamd.dataset.files.clip_frames import ClipRequest, collect_clip_requests, find_frame_rows, find_whole_clips
-from streamd.dataset.labels import cells, columns, npy_columns
+from streamd.dataset.files.table import ClipRequest, collect_clip_requests, find_frame_rows, find_whole_clips
+from streamd.dataset.labels import cells, columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import raise_collected_faults
 from streamd.dataset.manifest.columns import PACKED_TABLE, is_packed_name_key
-from streamd.dataset.manifest.types import Int64s, ScannedSamples
+from streamd.dataset.manifest.types import ArrayFiles, ImageArrays, Int64s, ScannedSamples, StorageFormat
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path
-from streamd.dataset.sources import ArrayForm, LabelSource
+from streamd.dataset.paths.patterns import NPY_SUFFIX, MatchedFiles, NpyHeader
+from streamd.dataset.sources import ArrayForm, ImageSource, LabelSource, build_images_key
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -50,8 +61,11 @@ def scan_npy(
     """
     key = f"streams.{stream}.source.path"
     form, others = split_own_image(images, raw)
-    beside_files = [file for label in labels.values() if (file := label.file)]
-    files = patterns.find_files(source.path, key, [*beside_files, *_find_image_files(source, others)], progress)
+    excluded = [file for label in labels.values() if (file := label.file)]
+    # Files of further images are none of a folder or pattern of images; a file is what it is.
+    if not Path(source.path).is_file():
+        excluded += [path for image in others.values() for path in patterns.glob_files(str(image.place))]
+    files = patterns.find_files(source.path, key, excluded, progress)
     arrays = build_array_files(files, source.range, key, form)
     rows = arrays.starts[-1]
     progress(rows)
@@ -72,13 +86,6 @@ def scan_npy(
         image_arrays=more,
         row_frames=beside.row_frames,
     )
-
-
-def _find_image_files(source: NpySource, images: Images) -> list[Path]:
-    """Returns the files of further images, which are none of a folder or pattern of images; a file is what it is."""
-    if Path(source.path).is_file():
-        return []
-    return [path for image in images.values() for path in patterns.glob_files(str(image.place))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +120,39 @@ def read_label_table(
     group = [] if group_column is None else [columns.ColumnRequest(group_column, by, by)]
     tests = table.build_condition_column_requests(source.where or {}, where)
     opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
-    names = _request_name_column(opened, source.names, f"streams.{stream}.source.names")
+    # The column of names is the configured one, or the one that streamd pack writes.
+    key, named = f"streams.{stream}.source.names", source.names
+    if opened is not None and opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0]):
+        named = named or opened.column_names[0]
+    names = [] if named is None or opened is None else [columns.ColumnRequest(named, key, key)]
     sorting = [ask for clip in clips.values() for ask in clip.requests]
     asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names, *sorting]
     # All columns are read in one pass, and `where` is applied afterwards: the table is compared with the number of
     # images while it still has all its rows.
-    found = _read_table_columns(opened, asks, images)
+    if opened is None and asks:
+        raise ConfigError(
+            f"{asks[0].key}: no table has a column {asks[0].column!r}; add table: FILE under source, or "
+            f"take the label from an array with from: FILE{patterns.NPY_SUFFIX}"
+        )
+    found: dict[columns.ColumnRequest, Column] = {}
+    if opened is not None and not asks:
+        _log.warning("%s: no column of %s is used; name its columns in labels", opened.key, format_path(opened.path))
+    elif opened is not None:
+        with raise_collected_faults() as faults:
+            found = table.read_requested_columns(opened, asks, faults)
+        columns.check_row_count(opened.key, format_path(opened.path), len(found[asks[0]].cells), images)
     kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Arrays of labels have one row for each image, too, so they must be added before `where` selects rows.
-    wanted |= npy_columns.read_label_files(stream, labels, images)
+    wanted |= columns.read_label_files(stream, labels, images)
     row_frames: Mapping[str, Int64s] = {}
     if clips:
-        kept, row_frames = _find_clip_rows(clips, found, np.arange(images) if kept is None else kept)
+        kept = np.arange(images) if kept is None else kept
+        frames: dict[str, Int64s] = {}
+        for name, clip in clips.items():
+            frames[name] = find_frame_rows(clip, *(table.select_column_rows(found[ask], kept) for ask in clip.requests))
+        whole = find_whole_clips(clips, frames)
+        kept, row_frames = kept[whole], {name: kept[places[whole]] for name, places in frames.items()}
     if kept is not None:
         found = {ask: table.select_column_rows(found[ask], kept) for ask in (*group, *names)}
         wanted = {
@@ -136,41 +163,109 @@ def read_label_table(
     return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None, row_frames)
 
 
-def _find_clip_rows(
-    clips: Mapping[str, ClipRequest], found: Mapping[columns.ColumnRequest, Column], kept: Int64s
-) -> tuple[Int64s, dict[str, Int64s]]:
-    """Returns the rows of samples with all of their frames, among the rows `kept`, and the rows of these frames."""
-    frames: dict[str, Int64s] = {}
-    for name, clip in clips.items():
-        by, order = (table.select_column_rows(found[ask], kept) for ask in clip.requests)
-        frames[name] = find_frame_rows(clip, by, order)
-    whole = find_whole_clips(clips, frames)
-    return kept[whole], {name: kept[places[whole]] for name, places in frames.items()}
+# --- Arrays of images in .npy files: those that a source names, and further images of samples that are rows of arrays.
 
 
-def _request_name_column(opened: columns.TableFile | None, wanted: str | None, key: str) -> list[columns.ColumnRequest]:
-    """Returns the request for the column of names: the configured one, or the one that streamd pack writes, or none."""
-    if opened is None:
-        return []
-    is_packed = opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0])
-    column = wanted or (opened.column_names[0] if is_packed else None)
-    return [] if column is None else [columns.ColumnRequest(column, key, key)]
+Images = Mapping[str, ImageSource]
 
 
-def _read_table_columns(
-    opened: columns.TableFile | None, requests: Sequence[columns.ColumnRequest], images: int
-) -> dict[columns.ColumnRequest, Column]:
-    if opened is None and requests:
-        raise ConfigError(
-            f"{requests[0].key}: no table has a column {requests[0].column!r}; add table: FILE under source, or "
-            f"take the label from an array with from: FILE{patterns.NPY_SUFFIX}"
-        )
-    if opened is None:
-        return {}
-    if not requests:
-        _log.warning("%s: no column of %s is used; name its columns in labels", opened.key, format_path(opened.path))
-        return {}
-    with raise_collected_faults() as faults:
-        found = table.read_requested_columns(opened, requests, faults)
-    npy_columns.check_row_count(opened.key, format_path(opened.path), len(found[requests[0]].cells), images)
+def is_npy_place(image: ImageSource) -> bool:
+    """Returns whether an image lies in .npy files of its own, whatever the kind of its source."""
+    return image.place is not None and image.place.endswith(NPY_SUFFIX)
+
+
+def split_own_image(images: Images | None, raw: ArrayForm | None) -> tuple[ArrayForm | None, Images]:
+    """Returns what the source's own array must hold, and the further images. Without `images`, `raw` is the former."""
+    if images is None:
+        return raw, {}
+    own = _find_own_image(images)
+    return images[own].form, {name: image for name, image in images.items() if name != own}
+
+
+def _find_own_image(images: Images) -> str:
+    """Returns the image that gives the samples their rows: the source's own, or else the first array of its file."""
+    own = next((name for name, image in images.items() if image.place is None), None)
+    return own or next(name for name, image in images.items() if not is_npy_place(image))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArray:
+    """The array in a file that gives the samples their rows: its name, the configuration key, and what it must hold.
+
+    `inside` are the further images in the same file, and `beside` those in .npy files.
+    """
+
+    name: str
+    key: str
+    form: ArrayForm | None
+    inside: Images
+    beside: Images
+
+
+def find_own_array(stream: str, named: str | None, images: Images | None, raw: ArrayForm | None) -> OwnArray:
+    """Returns the array of the samples where the source has `named` one, or one of the images is it."""
+    form, others = split_own_image(images, raw)
+    beside = {name: image for name, image in others.items() if is_npy_place(image)}
+    inside = {name: image for name, image in others.items() if name not in beside}
+    own = None if images is None else _find_own_image(images)
+    if images is None or own is None or images[own].place is None:
+        return OwnArray(str(named), f"streams.{stream}.source.images", form, inside, beside)
+    return OwnArray(str(images[own].place), build_images_key(stream, own), form, inside, beside)
+
+
+def list_npy_images(
+    stream: str,
+    images: Images,
+    rows: int,
+    bounds: PixelRange | None,
+    root: Path,
+    progress: Callable[[int], None],
+) -> dict[str, ImageArrays]:
+    """Returns the further images that lie in .npy files of their own, each of so many `rows`. Raises ConfigError."""
+    found: dict[str, ImageArrays] = {}
+    for name, image in images.items():
+        key = build_images_key(stream, name)
+        files = patterns.find_files(str(image.place), key, (), progress)
+        arrays = build_array_files(files, bounds, key, image.form)
+        columns.check_row_count(key, format_path(str(image.place)), arrays.starts[-1], rows)
+        own_root = None if files.root == root else files.root
+        found[name] = ImageArrays(arrays, files.names, files.sizes, files.mtimes_ns, own_root)
     return found
+
+
+def build_array_files(
+    files: MatchedFiles, bounds: PixelRange | None, key: str, raw: ArrayForm | None = None
+) -> ArrayFiles:
+    """Describes the arrays in the files. Raises ConfigError unless all of them hold images of one kind."""
+    bounds = bounds if raw is None else None
+    headers = [patterns.read_npy_header(files.file_path(number), key) for number in range(len(files.names))]
+    kinds: list[tuple[ImageShape, StorageFormat]] = []
+    for number, header in enumerate(headers):
+        path = files.file_path(number)
+        read_first = partial(_read_images_to_inspect, header, path)
+        what, asked = f"{key}: {format_path(path)}", StorageFormat("npy", range=bounds)
+        kinds.append(inspect_image_array(what, header.shape, header.dtype, asked, read_first, raw))
+    other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), None)
+    if other is not None:
+        raise ConfigError(
+            f"{key}: {format_path(files.names[other])} holds images of {_format_image_layout(*kinds[other])}, and "
+            f"{format_path(files.names[0])} of {_format_image_layout(*kinds[0])}; all images of a stream must have "
+            "the same layout: name only files that belong together, such as images-*.npy"
+        )
+    if bounds and (warning := format_range_warning(_read_images_to_inspect(headers[0], files.file_path(0)), bounds)):
+        _log.warning("%s: %s: %s", key, format_path(files.names[0]), warning)
+    starts = accumulate((header.shape[0] for header in headers), initial=0)
+    shape, stored = kinds[0]
+    offsets = tuple(header.offset for header in headers)
+    return ArrayFiles(shape, tuple(starts), offsets, None if is_plain_array(stored) else stored)
+
+
+def _read_images_to_inspect(header: NpyHeader, path: Path) -> npt.NDArray[Any]:
+    """Reads the first images of an array."""
+    return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:INSPECTED_IMAGES])
+
+
+def _format_image_layout(shape: ImageShape, stored: StorageFormat) -> str:
+    order = ", channels first" if stored.channels_first else ""
+    dtype = "" if stored.dtype == "|u1" else f" {np.dtype(stored.dtype)}"
+    return f"{'x'.join(map(str, shape))}{dtype}{order}"

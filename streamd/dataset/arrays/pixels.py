@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamd.core.text import format_count
 from streamd.dataset.manifest.types import StorageFormat
-from streamd.dataset.sources import ArrayForm, ClassNumbers, RawNumbers
+from streamd.dataset.sources import ArrayForm, ClassNumbers
 from streamd.errors import ConfigError
 
 PixelRange = tuple[float, float]
@@ -53,12 +53,36 @@ def inspect_image_array(
     if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{fact}; pixels are numbers: save them as uint8, 0-255")
     if isinstance(raw, ClassNumbers):
-        return _inspect_class_numbers(fact, shape, dtype, stored)
+        if dtype.kind not in _WHOLE_KINDS:
+            raise ConfigError(f"{fact}; class numbers are whole numbers: save them as uint8 or uint16")
+        if len(shape) not in {_GREY, _COLOUR} or 0 in shape or (len(shape) == _COLOUR and shape[3] != 1):
+            raise ConfigError(
+                f"{fact}; class numbers have the shape (n, height, width) or (n, height, width, 1): one number a pixel"
+            )
+        return (shape[1], shape[2], 1), StorageFormat(stored.store, stored.place, dtype.str)
     served, channels_first = _interpret_image_shape(fact, shape, _CHANNELS if raw is None else (raw.channels,))
     if raw is not None:
-        _check_raw_dtype(fact, dtype, raw)
+        found = dtype.newbyteorder("=").name
+        if found != raw.dtype:
+            remedy = f"write dtype: {found}" if found in _RAW_DTYPES else f"save it as {raw.dtype}"
+            raise ConfigError(f"{fact}, but image has dtype: {raw.dtype}; {remedy}")
     elif dtype != np.uint8 and stored.range is None:
-        raise ConfigError(f"{fact}; {_suggest_range(read_first())}")
+        few = read_first()
+        numbers = few[np.isfinite(few)]
+        if not numbers.size:
+            advice = (
+                f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], the "
+                "values of black and of white"
+            )
+        else:
+            low, high = float(numbers.min()), float(numbers.max())
+            usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)
+            least, most = usual or (math.floor(low), math.ceil(high))
+            advice = (
+                f"found values from {low:g} to {high:g} in the first {format_count(len(few), 'image')}, but pixels are "
+                f"from 0 to 255: write range: [{least}, {most}] if {least} is black and {most} is white in all images"
+            )
+        raise ConfigError(f"{fact}; {advice}")
     return served, StorageFormat(stored.store, stored.place, dtype.str, stored.range, channels_first)
 
 
@@ -98,25 +122,6 @@ def can_hold_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     return dtype.kind in _NUMBER_KINDS
 
 
-def _inspect_class_numbers(
-    fact: str, shape: Sequence[int], dtype: np.dtype[Any], stored: StorageFormat
-) -> tuple[ImageShape, StorageFormat]:
-    if dtype.kind not in _WHOLE_KINDS:
-        raise ConfigError(f"{fact}; class numbers are whole numbers: save them as uint8 or uint16")
-    if len(shape) not in {_GREY, _COLOUR} or 0 in shape or (len(shape) == _COLOUR and shape[3] != 1):
-        raise ConfigError(
-            f"{fact}; class numbers have the shape (n, height, width) or (n, height, width, 1): one number a pixel"
-        )
-    return (shape[1], shape[2], 1), StorageFormat(stored.store, stored.place, dtype.str)
-
-
-def _check_raw_dtype(fact: str, dtype: np.dtype[Any], raw: RawNumbers) -> None:
-    found = dtype.newbyteorder("=").name
-    if found != raw.dtype:
-        remedy = f"write dtype: {found}" if found in _RAW_DTYPES else f"save it as {raw.dtype}"
-        raise ConfigError(f"{fact}, but image has dtype: {raw.dtype}; {remedy}")
-
-
 def _interpret_image_shape(
     fact: str, shape: Sequence[int], channels: Sequence[int] = _CHANNELS
 ) -> tuple[ImageShape, bool]:
@@ -140,21 +145,4 @@ def _interpret_image_shape(
     raise ConfigError(
         f"{fact}; images have 1 channel or 3: leave the other channels out, as in array[..., :3], or serve all with "
         "mode: raw and channels"
-    )
-
-
-def _suggest_range(few: npt.NDArray[Any]) -> str:
-    """Returns advice about the range to write, after a look at a `few` images."""
-    numbers = few[np.isfinite(few)]
-    if not numbers.size:
-        return (
-            f"found no numbers in the first {format_count(len(few), 'image')}; write range: [low, high], the values "
-            "of black and of white"
-        )
-    low, high = float(numbers.min()), float(numbers.max())
-    usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)
-    least, most = usual or (math.floor(low), math.ceil(high))
-    return (
-        f"found values from {low:g} to {high:g} in the first {format_count(len(few), 'image')}, but pixels are from 0 "
-        f"to 255: write range: [{least}, {most}] if {least} is black and {most} is white in all images"
     )

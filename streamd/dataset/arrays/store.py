@@ -268,16 +268,15 @@ class ListedFiles:
         # long as this one takes, so that a slow disk or thousands of files do not slow down every task.
         now_s = time.monotonic()
         if len(self._files) <= _FEW_FILES or now_s >= self._next_check_s:
-            self._unchanged = all(self._is_unchanged(*file) for file in self._files)
+            try:
+                for name, size, mtime_ns in self._files:
+                    check_file_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
+            except (OSError, UnfitFileError):
+                self._unchanged = False
+            else:
+                self._unchanged = True
             self._next_check_s = now_s + _CHECK_SHARE * (time.monotonic() - now_s)
         return self._unchanged
-
-    def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:
-        try:
-            check_file_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
-        except (OSError, UnfitFileError):
-            return False
-        return True
 
 
 # --- Converts stored rows of any dtype and channel order to rows as they are served: (height, width, channels).
@@ -332,41 +331,29 @@ class PixelConverter:
         """
         if not self.is_needed:
             return held
-        good = held.copy()
+        good, levels = held.copy(), self._levels
+        # One row at a time stays in the processor's cache through all steps.
         for place in np.flatnonzero(held).tolist():
-            if not self._convert_row(raw[place], images[place]):
-                good[place] = False
-                self.faults[int(ids[place])] = NOT_A_NUMBER
+            row, pixels = raw[place], images[place]
+            if self.stored.range is not None:
+                low, high = self.stored.range
+                levels[...] = row
+                np.clip(levels, low, high, out=levels)
+                # One NaN makes the minimum NaN, and clipping keeps it. An infinity has become one of the bounds.
+                if np.isnan(levels.min()):
+                    good[place] = False
+                    self.faults[int(ids[place])] = NOT_A_NUMBER
+                    continue
+                if low:
+                    levels -= low
+                if high - low != _WHITE:  # each step takes a sixth of the time
+                    levels *= _WHITE
+                    levels /= high - low
+                row = np.rint(levels, out=levels)
+            # Levels are whole and within 0-255 by now, and other numbers keep their type, so both branches convert
+            # exactly. A single channel has the same bytes in either order.
+            if self.stored.channels_first and len(row) > 1:
+                cv2.merge(list(row.astype(pixels.dtype, copy=False)), pixels)  # NumPy takes four times as long
+            else:
+                pixels[...] = row.reshape(pixels.shape)
         return good
-
-    def _convert_row(self, row: RawRows, pixels: Pixels) -> bool:
-        """Converts one row, and returns whether it is good.
-
-        One row at a time stays in the processor's cache through all steps.
-        """
-        if self.stored.range is None:
-            self._copy_row_channels_last(row, pixels)
-            return True
-        low, high = self.stored.range
-        levels = self._levels
-        levels[...] = row
-        np.clip(levels, low, high, out=levels)
-        # One NaN makes the minimum NaN, and clipping keeps it. An infinity has become one of the bounds.
-        if np.isnan(levels.min()):
-            return False
-        if low:
-            levels -= low
-        if high - low != _WHITE:  # each step takes a sixth of the time
-            levels *= _WHITE
-            levels /= high - low
-        np.rint(levels, out=levels)
-        self._copy_row_channels_last(levels, pixels)
-        return True
-
-    def _copy_row_channels_last(self, row: RawRows, pixels: Pixels) -> None:
-        # Levels are whole and within 0-255 by now, and other numbers keep their type, so both branches convert exactly.
-        # A single channel has the same bytes in either order.
-        if self.stored.channels_first and len(row) > 1:
-            cv2.merge(list(row.astype(pixels.dtype, copy=False)), pixels)  # NumPy takes four times as long
-        else:
-            pixels[...] = row.reshape(pixels.shape)

@@ -1,4 +1,4 @@
-"""Pictures with the boxes and key points of a COCO file: `annotations` reads it, `scan` lists the samples."""
+"""Pictures with the boxes and key points of a COCO file: `scan` reads it and lists the samples."""
 
 from __future__ import annotations
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamd.core.spec import LabelSpec
@@ -20,15 +18,15 @@ from streamd.dataset.coco import CocoSource
 from streamd.dataset.files import lookup
 from streamd.dataset.labels.boxes import (
     DEFAULT_BOX_LABELS,
+    Objects,
     build_box_label,
     build_point_label,
     get_box_rule,
     get_own_box_rule,
 )
 from streamd.dataset.labels.cells import SourceRows
-from streamd.dataset.labels.faults import raise_collected_faults, warn_of_equal_classes
+from streamd.dataset.labels.encode import raise_collected_faults, warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
-from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import (
     Int64s,
     ListedValues,
@@ -56,41 +54,30 @@ def scan_coco(
     with raise_collected_faults() as faults:
         for name, label in (DEFAULT_BOX_LABELS if labels is None else labels).items():
             with faults.collect():
-                values[name], specs[name] = _build_label(name, label, file, build_label_key(stream, name))
+                where = build_label_key(stream, name)
+                if label.type not in {"boxes", "points"} or label.source not in {None, name, label.type}:
+                    raise ConfigError(
+                        f"{where}: a COCO file gives each picture boxes and points, not {label.source or name!r} of "
+                        f"type {label.type}; use type boxes or points and leave `from` out, or kind table"
+                    )
+                if label.type == "points":
+                    rule, found = get_box_rule(label), file.collect_points()
+                    values[name], specs[name] = build_point_label(name, rule, found, file.format_location, where)
+                else:
+                    own, boxes = get_own_box_rule(label, "xywh", "pixel"), file.collect_boxes()
+                    values[name], specs[name] = build_box_label(
+                        name, own, boxes, file.classes, file.format_location, where
+                    )
         files = lookup.normalize_file_names(rows, pa.array(file.file_names, pa.large_string()), root, f"{key}.root")
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
     drawn = build_drawn_size_columns(file.drawn_sizes) if values else {}
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, frozenset(), extra=drawn)
 
 
-def _build_label(name: str, label: LabelSource, file: CocoFile, key: str) -> tuple[RaggedColumn, LabelSpec]:
-    if label.type not in {"boxes", "points"} or label.source not in {None, name, label.type}:
-        raise ConfigError(
-            f"{key}: a COCO file gives each picture boxes and points, not {label.source or name!r} of type "
-            f"{label.type}; use type boxes or points and leave `from` out, or kind table"
-        )
-    if label.type == "points":
-        points = file.collect_points()
-        found = points.counts, points.numbers, points.values
-        return build_point_label(name, get_box_rule(label), found, file.format_location, key)
-    boxes = file.collect_boxes()
-    return build_box_label(
-        name,
-        get_own_box_rule(label, "xywh", "pixel"),
-        (boxes.counts, boxes.numbers, boxes.values),
-        file.classes,
-        file.format_location,
-        key,
-    )
-
-
 # --- Reads a COCO file: its pictures, its categories in the order of their ids, and what is annotated in each picture.
 
 
 Identifier = int | str
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Values = TypeVar("Values", bound=np.generic)
 
 _log: Final = logging.getLogger("streamd.sources")
 _BOX_NUMBERS: Final = 4  # left, top, width, height
@@ -141,19 +128,6 @@ class _AnnotationFile(msgspec.Struct):
 _decoder: Final = msgspec.json.Decoder(_AnnotationFile)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Objects(Generic[Values]):
-    """The objects of all pictures, in the order of the pictures, and within a picture in that of the file.
-
-    `counts` (n,) is how many each picture has, `numbers` their boxes (total, 4) or points (total, 2), and `values`
-    (total,) the number of each box's class, or which points are labelled.
-    """
-
-    counts: Int64s
-    numbers: Floats
-    values: npt.NDArray[Values]
-
-
 class CocoFile:
     """The contents of a COCO file at `path`; `key` is the configuration key that names it."""
 
@@ -162,7 +136,13 @@ class CocoFile:
         self.file_names = [picture.file_name for picture in contents.images]
         self.drawn_sizes = np.array([picture.drawn_size for picture in contents.images], np.int64).reshape(-1, 2)
         self._rows = self._number_identifiers([picture.id for picture in contents.images], "pictures")
-        categories = self._sort_categories(contents.categories)
+        try:
+            categories = sorted(contents.categories, key=lambda category: category.id)  # ids of two types raise
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._key}: {self._name} has categories whose ids are numbers and others whose ids are texts, which "
+                "have no order; make all of them numbers"
+            ) from error
         for what, names in (("file_name", self.file_names), ("category", [each.name for each in categories])):
             if (odd := next((name for name in names if "\0" in name), None)) is not None:
                 raise ConfigError(f"{key}: {self._name} has the {what} {odd!r} with a NUL in it; correct it")
@@ -171,16 +151,16 @@ class CocoFile:
         warn_of_equal_classes(where, "categories", self.classes, ids)
         self._classes = self._number_identifiers([category.id for category in categories], "categories")
         self._annotations = [each for each in contents.annotations if keep_crowds or not each.iscrowd]
-        self._owners = np.array([self._find_picture(each) for each in self._annotations], np.int64)
-        self._log_empty_pictures()
-
-    def _log_empty_pictures(self) -> None:
-        """Logs how many pictures have no object: a file may have been cut to a part of the annotations."""
+        for each in self._annotations:
+            if each.image_id not in self._rows:
+                raise self._build_error(each, f"refers to image {each.image_id!r}, which is not under images")
+        self._owners = np.array([self._rows[each.image_id] for each in self._annotations], np.int64)
+        # A file may have been cut to a part of the annotations, so pictures without an object are counted.
         empty = np.flatnonzero(self._count_objects(self._owners) == 0).tolist()
         if empty:
-            names = format_first_names(os.fsencode(self.file_names[row]) for row in empty)
-            what = f"{len(empty):,} of {format_count(len(self.file_names), 'picture')} have no object"
-            _log.info("%s: %s: %s: %s", self._key, self._name, what, names)
+            first = format_first_names(os.fsencode(self.file_names[row]) for row in empty)
+            count = f"{len(empty):,} of {format_count(len(self.file_names), 'picture')} have no object"
+            _log.info("%s: %s: %s: %s", self._key, self._name, count, first)
 
     @staticmethod
     def read(path: Path, key: str, *, keep_crowds: bool) -> CocoFile:
@@ -209,10 +189,18 @@ class CocoFile:
 
     def collect_boxes(self) -> Objects[np.int64]:
         """Returns the boxes with their classes: left, top, width and height in pixels. Raises ConfigError."""
-        numbers = [self._get_box(each) for each in self._annotations]
-        codes = np.array([self._find_class(each) for each in self._annotations], np.int64)
+        for each in self._annotations:
+            if each.bbox is None or len(each.bbox) != _BOX_NUMBERS:
+                text = "no bbox" if each.bbox is None else f"the bbox {str(each.bbox)[:_SHOWN_CHARS]}"
+                raise self._build_error(each, f"has {text}; a bbox is [left, top, width, height]")
+        for each in self._annotations:
+            if each.category_id not in self._classes:
+                what = f"refers to category {each.category_id!r}, which is not under categories"
+                raise self._build_error(each, what)
+        boxes = np.array([each.bbox for each in self._annotations], np.float64).reshape(-1, _BOX_NUMBERS)
+        found = [self._classes[each.category_id] for each in self._annotations if each.category_id is not None]
+        codes = np.array(found, np.int64)
         order = np.argsort(self._owners, kind="stable")
-        boxes = np.array(numbers, np.float64).reshape(-1, _BOX_NUMBERS)
         return Objects(self._count_objects(self._owners), boxes[order], codes[order])
 
     def collect_points(self) -> Objects[np.bool_]:
@@ -220,17 +208,21 @@ class CocoFile:
 
         Raises ConfigError for a list that is not made of x, y and visibility.
         """
-        having = [(each, owner) for each, owner in zip(self._annotations, self._owners, strict=True) if each.keypoints]
+        having = [place for place, each in enumerate(self._annotations) if each.keypoints]
         if not having:
             raise ConfigError(
                 f"{self._key}: {self._name} has no keypoints, but a label of type points is asked for; name a file "
                 "such as person_keypoints.json, or remove the label"
             )
-        order = np.argsort([owner for _, owner in having], kind="stable")
-        lists = [self._get_points(having[place][0]) for place in order.tolist()]
+        order = sorted(having, key=self._owners.__getitem__)
+        lists = [self._annotations[place].keypoints or [] for place in order]
+        for place, points in zip(order, lists, strict=True):
+            if len(points) % _POINT_NUMBERS:
+                what = f"has keypoints of {len(points)} numbers; each point is x, y and its visibility"
+                raise self._build_error(self._annotations[place], what)
         lengths = np.array([len(each) // _POINT_NUMBERS for each in lists], np.int64)
         flat = np.array([number for each in lists for number in each], np.float64).reshape(-1, _POINT_NUMBERS)
-        owners = np.repeat(np.array([having[place][1] for place in order.tolist()], np.int64), lengths)
+        owners = np.repeat(self._owners[order], lengths)
         return Objects(self._count_objects(owners), flat[:, :2], flat[:, 2] != 0)
 
     def _count_objects(self, owners: Int64s) -> Int64s:
@@ -245,43 +237,6 @@ class CocoFile:
                     f"{self._key}: {self._name} has two {what} with id {identifier!r}; give each an id of its own"
                 )
         return places
-
-    def _sort_categories(self, categories: Iterable[_Category]) -> list[_Category]:
-        try:
-            return sorted(categories, key=lambda category: category.id)  # ids of two types raise
-        except TypeError as error:
-            raise ConfigError(
-                f"{self._key}: {self._name} has categories whose ids are numbers and others whose ids are texts, which "
-                "have no order; make all of them numbers"
-            ) from error
-
-    def _find_picture(self, annotation: _Annotation) -> int:
-        row = self._rows.get(annotation.image_id)
-        if row is None:
-            raise self._build_error(annotation, f"refers to image {annotation.image_id!r}, which is not under images")
-        return row
-
-    def _find_class(self, annotation: _Annotation) -> int:
-        code = -1 if annotation.category_id is None else self._classes.get(annotation.category_id, -1)
-        if code < 0:
-            raise self._build_error(
-                annotation, f"refers to category {annotation.category_id!r}, which is not under categories"
-            )
-        return code
-
-    def _get_box(self, annotation: _Annotation) -> list[float]:
-        if annotation.bbox is None or len(annotation.bbox) != _BOX_NUMBERS:
-            found = "no bbox" if annotation.bbox is None else f"the bbox {str(annotation.bbox)[:_SHOWN_CHARS]}"
-            raise self._build_error(annotation, f"has {found}; a bbox is [left, top, width, height]")
-        return annotation.bbox
-
-    def _get_points(self, annotation: _Annotation) -> list[float]:
-        points = annotation.keypoints or []
-        if len(points) % _POINT_NUMBERS:
-            raise self._build_error(
-                annotation, f"has keypoints of {len(points)} numbers; each point is x, y and its visibility"
-            )
-        return points
 
     def _build_error(self, annotation: _Annotation, what: str) -> ConfigError:
         name = "an annotation" if annotation.id is None else f"annotation {annotation.id!r}"

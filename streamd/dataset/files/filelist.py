@@ -26,7 +26,7 @@ from streamd.core.text import format_count
 from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import THOUSANDS, Column, DecimalMark, SourceRows, Texts, find_empty_texts, trim_texts
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import raise_collected_faults
 from streamd.dataset.labels.text_encoding import build_text_error, choose_text_encoding
 from streamd.dataset.manifest.types import Int64s, ScannedSamples
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
@@ -59,11 +59,25 @@ def scan_filelist(
     key = f"streams.{stream}.source"
     paths, rests, rows = _read_filelist(source.path, source.encoding, f"{key}.path", max(1, len(labels or {})))
     root = lookup.resolve_root(source.root, source.path)
+    labels_key, has_labels = f"streams.{stream}.labels", not pc.all(find_empty_texts(rests)).as_py()
     with raise_collected_faults() as faults:
-        wanted = _choose_label_sources(rows, rests, labels, f"streams.{stream}.labels")
+        for name, label in (labels or {}).items():
+            if label.source not in {None, name}:
+                raise ConfigError(
+                    f"{labels_key}.{name}.from: a list has no column {label.source!r}; its labels are what comes after "
+                    "the paths: leave `from` out, or use kind table"
+                )
+        if labels and not has_labels:
+            raise ConfigError(
+                f"{labels_key}: no line of {rows.path.name} has a label after its path, but the configuration asks "
+                f"for: {', '.join(labels)}; write lines `path label`, or labels: {{}}"
+            )
+        # Without configured labels, a list that has any has one.
+        default = {"label": LabelSource()} if has_labels else {}
+        wanted = default if labels is None else labels
         # A mistake in a label does not keep the paths from being checked: one message names both.
         with faults.collect():
-            columns = _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels", source.decimal)
+            columns = _build_label_columns(rows, rests, wanted, labels_key, source.decimal)
             values, specs, fixed = convert_labels(wanted, columns)
             del columns
         files = lookup.normalize_file_names(rows, paths, root, f"{key}.root")
@@ -74,7 +88,7 @@ def scan_filelist(
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed)
 
 
-def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
+def _read_filelist(path: Path, configured: str | None, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
     """Returns the paths of the lines that name samples, the text after each, and their rows.
 
     See `split_paths_from_labels`; `words` is passed on to it.
@@ -85,18 +99,26 @@ def _read_filelist(path: Path, named: str | None, key: str, words: int) -> tuple
                 f"{key}: {format_path(path)} is a folder, but kind filelist needs a file; give the path of a file, or "
                 "use kind folder"
             )
-        encoding = choose_text_encoding(path, named, key)
+        encoding = choose_text_encoding(path, configured, key)
+        # A block of lines is read and split at a time, since splitting takes several times the memory of the text.
+        parts: list[_LineBlock] = []
         try:
             with path.open(encoding=encoding) as file:
-                parts = list(_read_line_blocks(file, words))
+                for text in _read_whole_lines(file):
+                    lines = _split_lines(text.encode())
+                    comments: Any = pc.starts_with(lines, "#")
+                    named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
+                    mine = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+                    split = split_paths_from_labels(lines.filter(named), words)
+                    parts.append(_LineBlock(len(lines), comments.true_count, mine, *split))
         except UnicodeError as error:
             raise build_text_error(path, encoding, key, error) from error
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:
         raise ConfigError(f"{key}: {format_path(path)} names no file; write one line `path label` for each sample")
-    if comments := sum(part.comments for part in parts):
-        _log.info("%s: left out %s of %s that begin with #", key, format_count(comments, "line"), path.name)
+    if left_out := sum(part.comments for part in parts):
+        _log.info("%s: left out %s of %s that begin with #", key, format_count(left_out, "line"), path.name)
     paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
     rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
     return paths, rests, SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
@@ -111,16 +133,6 @@ class _LineBlock:
     kept: Int64s
     paths: Texts
     rests: Texts
-
-
-def _read_line_blocks(file: TextIO, words: int) -> Iterator[_LineBlock]:
-    """Reads and splits a block of lines at a time, since splitting takes several times the memory of the text."""
-    for text in _read_whole_lines(file):
-        lines = _split_lines(text.encode())
-        comments: Any = pc.starts_with(lines, "#")
-        named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
-        kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
-        yield _LineBlock(len(lines), comments.true_count, kept, *split_paths_from_labels(lines.filter(named), words))
 
 
 def _read_whole_lines(file: TextIO) -> Iterator[str]:
@@ -172,27 +184,6 @@ def _select_nonempty_field(found: Any, one: str, other: str) -> Texts:
     return pc.if_else(find_empty_texts(first), pc.struct_field(found, other), first)
 
 
-def _choose_label_sources(
-    rows: SourceRows, rests: ChunkedTexts, labels: Mapping[str, LabelSource] | None, key: str
-) -> Mapping[str, LabelSource]:
-    """Returns the configured labels. Without any, returns the one label of a list that has labels."""
-    has_labels = not pc.all(find_empty_texts(rests)).as_py()
-    if labels is None:
-        return {"label": LabelSource()} if has_labels else {}
-    for name, label in labels.items():
-        if label.source not in {None, name}:
-            raise ConfigError(
-                f"{key}.{name}.from: a list has no column {label.source!r}; its labels are what comes after the "
-                "paths: leave `from` out, or use kind table"
-            )
-    if labels and not has_labels:
-        raise ConfigError(
-            f"{key}: no line of {rows.path.name} has a label after its path, but the configuration asks for: "
-            f"{', '.join(labels)}; write lines `path label`, or labels: {{}}"
-        )
-    return labels
-
-
 def _build_label_columns(
     rows: SourceRows, rests: ChunkedTexts, wanted: Mapping[str, LabelSource], key: str, decimal: DecimalMark | None
 ) -> dict[str, list[Column]]:
@@ -200,12 +191,28 @@ def _build_label_columns(
         ((name, label),) = wanted.items()
         column = Column(rests, f"label {name!r}", rows, f"{key}.{name}", decimal)
         return {name: [_split_label_numbers(column, label.type) if label.type in {"int", "float"} else column]}
-    several = _split_label_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
-    # A comma inside a value is left where tabs separate the values.
-    return {
-        name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}", decimal or "either")]
-        for name, cells in zip(wanted, several, strict=True)
-    }
+    if not wanted:
+        return {}
+    between = next(
+        mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"
+    )
+    lists: Any = pc.split_pattern_regex(rests, between)
+    lengths, count = pc.list_value_length(lists).to_numpy(zero_copy_only=False), len(wanted)
+    if (lengths != count).any():
+        row = int(np.argmax(lengths != count))
+        raise ConfigError(
+            f"{key}: {', '.join(wanted)}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} "
+            f"after its path, but {format_count(count, 'label')} are needed, one value each; correct it, or keep a "
+            "single label, which takes everything after the path"
+        )
+    flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
+    columns: dict[str, list[Column]] = {}
+    for number, name in enumerate(wanted):
+        taken = [part.take(pa.array(np.arange(number, len(part), count))) for part in flat]
+        # A comma inside a value is left where tabs separate the values.
+        cells = pa.chunked_array(taken, pa.large_string())
+        columns[name] = [Column(cells, f"label {name!r}", rows, f"{key}.{name}", decimal or "either")]
+    return columns
 
 
 def _split_label_numbers(column: Column, kind: str) -> Column:
@@ -247,27 +254,3 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
     lists = pc.split_pattern_regex(rests, _GAP_WITHOUT_COMMA if mark in {",", "either"} else _GAP)
     is_single = pc.max(pc.list_value_length(lists)).as_py() == 1
     return replace(column, cells=rests if is_single else lists, decimal_mark=mark)
-
-
-def _split_label_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
-    """Splits the texts into one column for each of `count` labels.
-
-    Raises ConfigError where a line has more or fewer values.
-    """
-    between = next(
-        mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"
-    )
-    lists: Any = pc.split_pattern_regex(rests, between)
-    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    if (lengths != count).any():
-        row = int(np.argmax(lengths != count))
-        raise ConfigError(
-            f"{what}: {rows.format_location(row)} has {format_count(int(lengths[row]), 'value')} after its path, but "
-            f"{format_count(count, 'label')} are needed, one value each; correct it, or keep a single label, which "
-            "takes everything after the path"
-        )
-    flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
-    return [
-        pa.chunked_array([part.take(pa.array(np.arange(number, len(part), count))) for part in flat], pa.large_string())
-        for number in range(count)
-    ]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,9 @@ import numpy as np
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.files import FolderSource
-from streamd.dataset.files.beside import find_files_of_patterns
 from streamd.dataset.labels import encode as labelling
-from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples
+from streamd.dataset.labels.encode import INT64_END
+from streamd.dataset.manifest.types import ImageFiles, ListedValues, ScannedSamples
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
     PROGRESS_FILES,
@@ -30,10 +31,11 @@ from streamd.dataset.paths.confined import (
     format_first_names,
     format_path,
     join_name,
+    stat_files,
     translate_read_errors,
 )
-from streamd.dataset.paths.folder_entries import LeftOutNames, list_folder_entries
-from streamd.dataset.sources import ImageSource, LabelSource
+from streamd.dataset.paths.patterns import LeftOutNames, list_folder_entries
+from streamd.dataset.sources import ImageSource, LabelSource, ListingRequest, build_images_key
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -140,67 +142,53 @@ def scan_folder(
     classes = folders if labels is None or labels else []
     walk.add_folder_entries(b"", [] if classes else folders, pictures, ())
     loose = len(walk.files)
-    counts = {folder: _walk_class_folder(walk, folder) for folder in classes}
+    counts: dict[bytes, int] = {}
+    for folder in classes:
+        before = len(walk.files)
+        walk.walk_folder(folder, (b"",))
+        counts[folder] = len(walk.files) - before
     if images:
-        loose, counts = _leave_out_pattern_files(walk, root, images, loose, counts)
+        # Files that belong to others by a pattern are no samples, and a class that has lost all of its files is none.
+        others = find_files_of_patterns(images, root, walk.files)
+        kept = np.array([file not in others for file in walk.files], dtype=np.bool_)
+        ends = np.cumsum([loose, *counts.values()])
+        loose, *left = (int(part.sum()) for part in np.split(kept, ends[:-1]))
+        walk.files = [file for file, keep in zip(walk.files, kept.tolist(), strict=True) if keep]
+        walk.sizes = array("q", np.array(walk.sizes, dtype=np.int64)[kept].tolist())
+        walk.mtimes_ns = array("q", np.array(walk.mtimes_ns, dtype=np.int64)[kept].tolist())
+        remaining = zip(counts.items(), left, strict=True)
+        counts = {folder: now for (folder, seen_before), now in remaining if now or not seen_before}
         classes = [folder for folder in classes if folder in counts]
     if classes and loose:
-        raise _mixed_folder_error(where, root, classes, walk.files[:loose])
+        raise ConfigError(
+            f"{where}: {format_path(root)} holds both {format_count(loose, 'image')} "
+            f"({format_first_names(walk.files[:loose])}) and {format_count(len(classes), 'sub-folder')} "
+            f"({format_first_names(classes)}); a folder must be flat or have one sub-folder per class: move the images "
+            "into sub-folders, move the sub-folders elsewhere, or write labels: {} to serve all images without "
+            "labels"
+        )
     if walk.removed:
-        _check_root_unchanged(walk, root, seen)
+        with translate_read_errors(root, walk.key):
+            found = root.stat()
+        # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
+        if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
+            raise ConfigError(
+                f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as happens "
+                "when a disk is mounted or unmounted; start again when the folder is back"
+            )
         classes = [folder for folder in classes if folder not in set(walk.removed)]
     progress(len(walk.files))
     _report_walk_findings(walk, root, len(folders), [folder for folder in classes if not counts[folder]])
-    texts = [_decode_class_name(where, folder) for folder in classes]
+    try:
+        texts = [folder.decode() for folder in classes]
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{where}: sub-folder {format_path(error.object)} is not UTF-8, so it cannot be the name of a class; "
+            "rename it"
+        ) from error
     values, specs, fixed = _build_folder_labels(stream, texts, [counts[folder] for folder in classes], labels or {})
     sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
     return ScannedSamples(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
-
-
-def _mixed_folder_error(key: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
-    return ConfigError(
-        f"{key}: {format_path(root)} holds both {format_count(len(images), 'image')} ({format_first_names(images)}) "
-        f"and {format_count(len(folders), 'sub-folder')} ({format_first_names(folders)}); a folder must be flat or "
-        "have one sub-folder per class: move the images into sub-folders, move the sub-folders elsewhere, or write "
-        "labels: {} to serve all images without labels"
-    )
-
-
-def _walk_class_folder(walk: FolderWalk, folder: bytes) -> int:
-    before = len(walk.files)
-    walk.walk_folder(folder, (b"",))
-    return len(walk.files) - before
-
-
-def _leave_out_pattern_files(
-    walk: FolderWalk, root: Path, images: Mapping[str, ImageSource], loose: int, counts: Mapping[bytes, int]
-) -> tuple[int, dict[bytes, int]]:
-    """Leaves out the files that belong to others by a pattern, and returns how many remain.
-
-    `loose` files lie in the folder itself, followed by those of each class as in `counts`. A class that has lost all of
-    its files is left out.
-    """
-    others = find_files_of_patterns(images, root, walk.files)
-    kept = np.array([file not in others for file in walk.files], dtype=np.bool_)
-    ends = np.cumsum([loose, *counts.values()])
-    left = [int(part.sum()) for part in np.split(kept, ends[:-1])]
-    walk.files = [file for file, keep in zip(walk.files, kept.tolist(), strict=True) if keep]
-    walk.sizes = array("q", np.array(walk.sizes, dtype=np.int64)[kept].tolist())
-    walk.mtimes_ns = array("q", np.array(walk.mtimes_ns, dtype=np.int64)[kept].tolist())
-    remaining = zip(counts.items(), left[1:], strict=True)
-    return left[0], {folder: now for (folder, before), now in remaining if now or not before}
-
-
-def _check_root_unchanged(walk: FolderWalk, root: Path, seen: os.stat_result) -> None:
-    """Raises ConfigError where not only single files disappeared but the folder itself, as after an unmount."""
-    with translate_read_errors(root, walk.key):
-        found = root.stat()
-    # A mount or unmount changes the device or the inode of the path. Then no single files were removed.
-    if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
-        raise ConfigError(
-            f"{walk.key}: another folder took the place of {format_path(root)} while it was listed, as happens when a "
-            "disk is mounted or unmounted; start again when the folder is back"
-        )
 
 
 def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: list[bytes]) -> None:
@@ -241,61 +229,14 @@ def log_left_out_names(walk: FolderWalk) -> None:
         _log.info("%s: left out: %s", walk.key, left_out)
 
 
-def _decode_class_name(key: str, folder: bytes) -> str:
-    try:
-        return folder.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{key}: sub-folder {format_path(folder)} is not UTF-8, so it cannot be the name of a class; rename it"
-        ) from error
-
-
 def _build_folder_labels(
     stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, LabelSource]
 ) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
     """Returns the label made of the sub-folders' names: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
         return {}, {}, frozenset()
-    name, label = _choose_label_source(stream, bool(texts), wanted)
-    where = f"streams.{stream}.labels.{name}"
-    codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
-    values, spec = _build_label_of_type(name, label, texts, codes, where)
-    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
-
-
-def _build_label_of_type(
-    name: str, label: LabelSource, texts: list[str], codes: Int64s, key: str
-) -> tuple[ListedValues, LabelSpec]:
-    """Returns the label of samples whose sub-folders are `codes` (n,) of `texts`."""
-
-    def format_location(row: int) -> str:
-        return f"sub-folder {texts[int(codes[row])]!r}"
-
-    match label.type:
-        case "category":
-            fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
-            return labelling.build_category_label(name, texts, codes, fixed, format_location, key)
-        case "int" | "float" as kind:
-            numbers = [_parse_folder_number(text, key) for text in texts]
-            # float64 does not hold every whole number beyond 2^53.
-            is_whole = kind == "int" and all(
-                isinstance(each, int) and abs(each) < labelling.INT64_END for each in numbers
-            )
-            values = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
-            return labelling.build_number_label(name, "int" if kind == "int" else "float", values, format_location, key)
-        case "string":
-            return labelling.build_string_label(
-                name, [texts[code].encode() for code in codes.tolist()], format_location, key
-            )
-    raise ConfigError(
-        f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use category, "
-        "or kind table or filelist"
-    )
-
-
-def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, LabelSource]) -> tuple[str, LabelSource]:
     names = ", ".join(wanted)
-    if not has_classes:
+    if not texts:
         raise ConfigError(
             f"streams.{stream}.labels: a flat folder has no labels, but the configuration asks for: {names}; "
             "make one sub-folder for each class, use kind table with a table of labels, or write labels: {}"
@@ -311,7 +252,34 @@ def _choose_label_source(stream: str, has_classes: bool, wanted: Mapping[str, La
             f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "
             "of the sub-folder: leave `from` out, or use kind table"
         )
-    return name, label
+    key = f"streams.{stream}.labels.{name}"
+    codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
+
+    def format_location(row: int) -> str:
+        return f"sub-folder {texts[int(codes[row])]!r}"
+
+    values: ListedValues
+    match label.type:
+        case "category":
+            fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
+            values, spec = labelling.build_category_label(name, texts, codes, fixed, format_location, key)
+        case "int" | "float" as kind:
+            numbers = [_parse_folder_number(text, key) for text in texts]
+            # float64 does not hold every whole number beyond 2^53.
+            is_whole = kind == "int" and all(isinstance(each, int) and abs(each) < INT64_END for each in numbers)
+            each = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
+            values, spec = labelling.build_number_label(
+                name, "int" if kind == "int" else "float", each, format_location, key
+            )
+        case "string":
+            encoded = [texts[code].encode() for code in codes.tolist()]
+            values, spec = labelling.build_string_label(name, encoded, format_location, key)
+        case _:
+            raise ConfigError(
+                f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use "
+                "category, or kind table or filelist"
+            )
+    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
 
 
 def _parse_folder_number(text: str, key: str) -> int | float:
@@ -324,3 +292,83 @@ def _parse_folder_number(text: str, key: str) -> int | float:
     if text.strip().lstrip("+-").isdecimal():
         return int(text)
     return int(number) if number.is_integer() and abs(number) < labelling.EXACT_BELOW else number
+
+
+# --- Images beside a sample's own file: found by a pattern of its folder, its stem or its name.
+
+
+_MANY: Final = 0.5  # if more of the files are missing, the pattern is probably wrong and not the data
+
+
+def format_pattern(pattern: bytes, file: bytes) -> bytes:
+    """Returns the name that a pattern gives for the sample's own `file`, both relative to their roots."""
+    folder, _, name = file.rpartition(b"/")
+    stem = posixpath.splitext(name)[0]
+    found = pattern.replace(b"{dir}", folder).replace(b"{stem}", stem).replace(b"{name}", name)
+    return posixpath.normpath(found.lstrip(b"/"))  # {dir} of a flat folder is empty
+
+
+def add_pattern_images(
+    request: ListingRequest, scanned: ScannedSamples, progress: Callable[[int], None]
+) -> ScannedSamples:
+    """Adds the images that patterns name to the samples of a source of loose files. Raises ConfigError."""
+    images, wanted = dict(scanned.images), dict[Path, set[bytes]]()
+    for name, image in _list_patterns(request.images or {}):
+        root = _resolve_image_root(image, scanned.root)
+        pattern = os.fsencode(str(image.place))
+        samples = scanned.files if root == scanned.root else ()
+        files = [format_pattern(pattern, file) for file in scanned.files]
+        wanted.setdefault(root, set()).update(files)
+        key, named = build_images_key(request.name, name), list(files)
+        with translate_read_errors(root, key):
+            os.stat(root)  # noqa: PTH116 - for its error alone
+        fence = ConfinedRoot(os.fsencode(root), key)
+        sizes, mtimes_ns, missing = stat_files(fence, files, progress)
+        if missing:
+            near = fence.suggest_near_name((named[row] for row in missing), samples)
+            is_one = len(missing) == 1
+            advice = f"add {'the missing file' if is_one else 'them'}, or remove the samples"
+            if len(missing) > _MANY * len(files):
+                advice = "correct the pattern, or set root to the folder of these files"
+            raise ConfigError(
+                f"{key}: {len(missing):,} of {format_count(len(files), 'file')} that the pattern names "
+                f"{'is' if is_one else 'are'} not in {format_path(root)}: "
+                f"{format_first_names(named[row] for row in missing)}; {near}{advice}"
+            )
+        images[name] = ImageFiles(files, sizes, mtimes_ns, None if root == scanned.root else root)
+    if request.source.kind == "folder":  # a table or a list may leave pictures out, whose files are then no loss
+        for root, of_patterns in wanted.items():
+            # Pictures in the same folders that are none of the named files, and no samples, are logged.
+            key = f"streams.{request.name}.images"
+            known = of_patterns | {*(scanned.files if root == scanned.root else ())}
+            lone: list[bytes] = []
+            for folder in sorted({file.rpartition(b"/")[0] for file in of_patterns}):
+                path = os.path.join(os.fsencode(root), folder)  # noqa: PTH118 - names are bytes
+                with translate_read_errors(path, key), os.scandir(path) as listing:
+                    listed = (join_name(folder, each.name) for each in listing if not each.name.startswith(b"."))
+                    lone += (name for name in listed if name.lower().endswith(IMAGE_SUFFIXES) and name not in known)
+            if lone:
+                place, shown = format_path(root), format_first_names(sorted(lone))
+                counts = format_count(len(lone), f"file in {place} belongs", f"files in {place} belong")
+                _log.info("%s: %s to no picture of this stream: %s", key, counts, shown)
+    return replace(scanned, images=images)
+
+
+def _list_patterns(images: Mapping[str, ImageSource]) -> Iterator[tuple[str, ImageSource]]:
+    return ((name, image) for name, image in images.items() if image.is_pattern)
+
+
+def _resolve_image_root(image: ImageSource, root: Path) -> Path:
+    return root if image.root is None else Path(os.path.abspath(image.root))  # noqa: PTH100 - resolve() follows links
+
+
+def find_files_of_patterns(images: Mapping[str, ImageSource], root: Path, files: Sequence[bytes]) -> frozenset[bytes]:
+    """Returns those of `files`, below `root`, that belong to other files by a pattern, and so are no samples."""
+    known, found = frozenset(files), set[bytes]()
+    for _, image in _list_patterns(images):
+        folder, pattern = _resolve_image_root(image, root), os.fsencode(str(image.place))
+        if folder.is_relative_to(root):
+            inside = os.fsencode(folder.relative_to(root))
+            names = (posixpath.join(inside, format_pattern(pattern, file)).removeprefix(b"./") for file in files)
+            found.update(known.intersection(names))
+    return frozenset(found)

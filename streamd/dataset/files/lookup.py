@@ -6,6 +6,7 @@ import logging
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
-from streamd.dataset.labels.faults import format_other_locations
+from streamd.dataset.labels.encode import format_other_locations
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
@@ -26,7 +27,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.paths.folder_entries import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
+from streamd.dataset.paths.patterns import BOOKKEEPING_PATH, list_folder_entries, names_bookkeeping
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -139,7 +140,13 @@ def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
     for place in iterate_likely_roots(folder, root):
         for suffix in (b"", *IMAGE_SUFFIXES):
             if any(is_file_beneath(place, name + suffix) for name in files):
-                return _format_root_advice(place, suffix, len(files))
+                names, some = ("name", "the file is") if len(files) == 1 else ("names", "some of the files are")
+                if suffix:
+                    return (
+                        f"with {suffix.decode()} added to the {names}, {some} in {format_path(place)}: write whole "
+                        "file names into the table"
+                    )
+                return f"{'it is' if len(files) == 1 else 'some are'} in {format_path(place)}: set root to that folder"
     return "set root to the folder that the names are relative to"
 
 
@@ -151,22 +158,7 @@ def iterate_likely_roots(folder: Path, root: Path) -> Iterator[Path]:
     around = dict.fromkeys((root, folder, folder.parent))
     yield from around
     for outer in around:
-        yield from _list_subfolders(outer)
-
-
-def _format_root_advice(place: Path, suffix: bytes, count: int) -> str:
-    names, some = ("name", "the file is") if count == 1 else ("names", "some of the files are")
-    if suffix:
-        return (
-            f"with {suffix.decode()} added to the {names}, {some} in {format_path(place)}: write whole file names into "
-            "the table"
-        )
-    return f"{'it is' if count == 1 else 'some are'} in {format_path(place)}: set root to that folder"
-
-
-def _list_subfolders(folder: Path) -> list[Path]:
-    try:
-        inner = list_folder_entries(os.fsencode(folder)).folders
-    except OSError:  # the result is only advice
-        return []
-    return [folder / os.fsdecode(name) for name in inner[:_TRIED_FOLDERS]]
+        # The result is only advice, so a folder that cannot be read is passed over.
+        with suppress(OSError):
+            inner = list_folder_entries(os.fsencode(outer)).folders[:_TRIED_FOLDERS]
+            yield from [outer / os.fsdecode(name) for name in inner]

@@ -1,8 +1,7 @@
-"""Images in an array of an HDF5 file: `scan` lists them, with `arrays` to find the arrays in the file.
+"""Images in an array of an HDF5 file: `scan` lists them, with `arrays` to open the file and find the arrays in it.
 
-`mapped_store` gathers rows that lie in the file unchanged; `library_store` gathers compressed ones, through a
-`chunk_cache`. `chunk_grid` divides an array into chunks and computes what compressed ones cost, and `open` opens
-a file for reading.
+`library_store` gathers rows: those that lie in the file unchanged from its mapping, compressed ones through a cache of
+chunks. `chunk_grid` divides an array into chunks and computes what compressed ones cost (pure).
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     full = "/" + name.strip("/")
     try:
         place, column = _split_column_name(file, full)
-        leads_elsewhere = _is_external_link(file, place)
+        link = None if place == "/" else file.get(place, getlink=True)
+        leads_elsewhere = isinstance(link, import_h5py().ExternalLink)
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError, UnicodeDecodeError) as error:
         # HDF5's message about a link to itself may hold bytes of memory, which h5py then fails to decode.
@@ -144,7 +145,16 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
     # The manifest has the size and mtime of one file only. Data in another file could change without notice.
     if item.file.filename != file.filename or item.is_virtual or item.external:
         raise _external_data_error(full, path, key)
-    _check_filters(item, f"{key}: {full} of {format_path(path)}")
+    settings, known = item.id.get_create_plist(), import_h5py().h5z.filter_avail
+    for number in range(settings.get_nfilters()):
+        code, _, _, called = settings.get_filter(number)
+        if not known(code):
+            raise ConfigError(
+                f"{key}: {full} of {format_path(path)} is compressed by "
+                f"{called.decode(errors='replace') or f'filter {code}'}, which h5py does not have; pip install "
+                "hdf5plugin, or name the folder of its plugin in HDF5_PLUGIN_PATH, or write the array again without "
+                "compression: ptrepack --complevel=0 IN OUT"
+            )
     return Hdf5Array(item, path, full, column)
 
 
@@ -162,10 +172,6 @@ def _split_column_name(file: Any, full: str) -> tuple[str, str | None]:
         not _has_numpy_dtype(item) or column in (item.dtype.names or ())
     )
     return (table, column) if is_table else (full, None)
-
-
-def _is_external_link(file: Any, place: str) -> bool:
-    return place != "/" and isinstance(file.get(place, getlink=True), import_h5py().ExternalLink)
 
 
 def _has_numpy_dtype(dataset: Any) -> bool:
@@ -186,7 +192,18 @@ def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
 
 def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
     """Lists the arrays of the file for a message, the most likely images, or labels of so many images, first."""
-    arrays = _list_arrays(file)
+    arrays: dict[str, Hdf5Array] = {}
+    path = Path(file.filename)
+
+    def add_arrays(name: str, item: Any) -> bool | None:
+        """Adds an array, or the columns of a table; returns True to end the visit."""
+        if isinstance(item, import_h5py().Dataset) and item.shape is not None and _has_numpy_dtype(item):
+            for column in item.dtype.names or (None,):
+                full = f"/{name}" if column is None else f"/{name}/{column}"
+                arrays[full] = Hdf5Array(item, path, full, column)
+        return len(arrays) >= _MAX_LISTED or None
+
+    file.visititems(add_arrays)
     if not arrays:
         return "it holds no arrays at all; correct the path"
 
@@ -197,36 +214,6 @@ def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
     ordered = sorted(arrays, key=rank_array)
     listed = format_list([f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered], _SHOWN_ARRAYS)
     return f"it has {listed}{suggest_name(wanted, arrays)}"
-
-
-def _list_arrays(file: Any) -> dict[str, Hdf5Array]:
-    """Returns the arrays of a file by name, and the columns of its tables."""
-    arrays: dict[str, Hdf5Array] = {}
-    path = Path(file.filename)
-
-    def add_arrays(name: str, item: Any) -> bool | None:
-        if isinstance(item, import_h5py().Dataset) and item.shape is not None and _has_numpy_dtype(item):
-            for column in item.dtype.names or (None,):
-                full = f"/{name}" if column is None else f"/{name}/{column}"
-                arrays[full] = Hdf5Array(item, path, full, column)
-        return len(arrays) >= _MAX_LISTED or None
-
-    file.visititems(add_arrays)
-    return arrays
-
-
-def _check_filters(dataset: Any, what: str) -> None:
-    """Raises ConfigError where a compression filter is not installed."""
-    settings, known = dataset.id.get_create_plist(), import_h5py().h5z.filter_avail
-    for number in range(settings.get_nfilters()):
-        code, _, _, name = settings.get_filter(number)
-        if not known(code):
-            filter_name = name.decode(errors="replace") or f"filter {code}"
-            raise ConfigError(
-                f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name "
-                "the folder of its plugin in HDF5_PLUGIN_PATH, or write the array again without compression: "
-                "ptrepack --complevel=0 IN OUT"
-            )
 
 
 # --- Opens an HDF5 file for reading, without locks, which a read-only disk may refuse; its errors give the reason.
@@ -261,44 +248,30 @@ def open_hdf5_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
     h5py = import_h5py()
     with suppress(ModuleNotFoundError):
         importlib.import_module(_PLUGIN_MODULE)
-    _check_readable(descriptor)
-    try:
-        # h5py opens the file again through /proc, so its position and its closing are independent of the descriptor.
-        return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
-    except OSError as error:
-        raise UnfitHdf5Error(_explain_failure(str(error))) from error
-
-
-def _check_readable(descriptor: int) -> None:
-    """Raises UnfitHdf5Error unless the file is an HDF5 file that no process has open for writing.
-
-    Writers lock their file. Where the lock fails for another reason, nothing is known, and the file passes.
-    """
-    if not _has_signature(descriptor):
+    place, size = 0, os.fstat(descriptor).st_size
+    while place < size and os.pread(descriptor, len(_SIGNATURE), place) != _SIGNATURE:
+        place = 2 * place or _FIRST_OFFSET
+    if place >= size:
         raise UnfitHdf5Error("it is not an HDF5 file; correct the path")
+    # Writers lock their file. Where the lock fails for another reason, nothing is known, and the file passes.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UnfitHdf5Error("another process has it open for writing; wait until it is closed there") from error
     except OSError:
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _has_signature(descriptor: int) -> bool:
-    place, size = 0, os.fstat(descriptor).st_size
-    while place < size:
-        if os.pread(descriptor, len(_SIGNATURE), place) == _SIGNATURE:
-            return True
-        place = 2 * place or _FIRST_OFFSET
-    return False
-
-
-def _explain_failure(message: str) -> str:
-    """Translates a message of the library where the cause is known."""
-    if "truncated file" in message:
-        return "it is truncated; copy it again, or write it again"
-    if "already open for write" in message:
-        return "the program that wrote it did not close it; wait until it does, or repair it: h5clear --status FILE"
-    reason = message.partition("(")[2].rpartition(")")[0] or message
-    return f"it is damaged: {reason}; copy it again, or write it again"
+        pass
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    try:
+        # h5py opens the file again through /proc, so its position and its closing are independent of the descriptor.
+        return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
+    except OSError as error:
+        message = str(error)
+        reason = message.partition("(")[2].rpartition(")")[0] or message
+        why = f"it is damaged: {reason}; copy it again, or write it again"
+        # The message of the library is translated where the cause is known.
+        if "truncated file" in message:
+            why = "it is truncated; copy it again, or write it again"
+        elif "already open for write" in message:
+            why = "the program that wrote it did not close it; wait until it does, or repair it: h5clear --status FILE"
+        raise UnfitHdf5Error(why) from error

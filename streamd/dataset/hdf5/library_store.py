@@ -66,27 +66,25 @@ class Hdf5Store(RowStore):
         numbers, inner = (rows // self._chunk_rows).tolist(), (rows % self._chunk_rows).tolist()
         # In this order rows of one chunk follow each other, so that each chunk is read once.
         for place in CHUNK_CACHE.order_cached_first(self._array, numbers):
-            try:
-                raw[place] = self._read_chunk(numbers[place])[inner[place]]
-            except OSError as error:
-                if _SYSTEM_FAILURE in str(error):
-                    raise
-                bad[place] = DAMAGED_CHUNK
+            number = numbers[place]
+            chunk = CHUNK_CACHE.get_chunk(self._array, number)
+            if chunk is None:
+                CHUNK_CACHE.evict_chunks(self._chunk_rows * self._converter.row_bytes)
+                started_s, first = time.monotonic(), number * self._chunk_rows
+                # Where a row is in several chunks, side by side, all of them are read.
+                try:
+                    read: RawRows = self._dataset[first : first + self._chunk_rows]
+                except OSError as error:
+                    if _SYSTEM_FAILURE in str(error):
+                        raise
+                    bad[place] = DAMAGED_CHUNK
+                    continue
+                unpacked, unpack_s = self.decompression_totals
+                self.decompression_totals = (unpacked + 1, unpack_s + time.monotonic() - started_s)
+                chunk = read.reshape(-1, *self._converter.shape)
+                CHUNK_CACHE.add_chunk(self._array, number, chunk)
+            raw[place] = chunk[inner[place]]
         return bad
-
-    def _read_chunk(self, number: int) -> RawRows:
-        """Returns the rows of a chunk. Where a row is in several chunks, side by side, all of them are read."""
-        kept = CHUNK_CACHE.get_chunk(self._array, number)
-        if kept is not None:
-            return kept
-        CHUNK_CACHE.evict_chunks(self._chunk_rows * self._converter.row_bytes)
-        started_s, first = time.monotonic(), number * self._chunk_rows
-        read: RawRows = self._dataset[first : first + self._chunk_rows]
-        unpacked, unpack_s = self.decompression_totals
-        self.decompression_totals = (unpacked + 1, unpack_s + time.monotonic() - started_s)
-        chunk = read.reshape(-1, *self._converter.shape)
-        CHUNK_CACHE.add_chunk(self._array, number, chunk)
-        return chunk
 
     def close(self) -> None:
         """Closes the file, and drops its chunks. Another store over the same array reads them again."""
@@ -187,7 +185,11 @@ class ChunkStore(RowStore):
             whole = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
             np.concatenate(whole, out=raw.reshape(-1).view(np.uint8))  # a little faster than a loop in Python
         else:
-            self._assemble_rows_from_pieces(offsets, raw)
+            # Large images span several chunks each, and the last of these may reach beyond the image.
+            for row, begins in zip(raw, offsets.tolist(), strict=True):
+                for piece, offset in zip(self._grid.row_pieces, begins, strict=True):
+                    part = self._bytes[offset : offset + self._part_bytes].view(self._converter.dtype)
+                    row[piece.in_row] = part.reshape(self._grid.chunk_shape[1:])[piece.in_chunk]
         return {}
 
     def _find_offsets(self, rows: Ids) -> Offsets:
@@ -195,16 +197,6 @@ class ChunkStore(RowStore):
         chunks, inner = np.divmod(rows, self._grid.chunk_rows)
         offsets: Offsets = self._offsets[chunks] + inner[:, np.newaxis] * self._part_bytes
         return offsets
-
-    def _assemble_rows_from_pieces(self, offsets: Offsets, raw: RawRows) -> None:
-        """Copies rows piece by piece.
-
-        Large images span several chunks each, and the last of these may reach beyond the image.
-        """
-        for row, begins in zip(raw, offsets.tolist(), strict=True):
-            for piece, offset in zip(self._grid.row_pieces, begins, strict=True):
-                part = self._bytes[offset : offset + self._part_bytes].view(self._converter.dtype)
-                row[piece.in_row] = part.reshape(self._grid.chunk_shape[1:])[piece.in_chunk]
 
     def close(self) -> None:
         """Drops the mapping and the column of the manifest, and closes the file."""

@@ -18,22 +18,20 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.core.text import format_count
-from streamd.dataset.arrays.npy_images import Images, find_own_array, list_npy_images
+from streamd.dataset.arrays.npy_scan import Images, find_own_array, list_npy_images
 from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
-    ImageShape,
     can_copy_unconverted,
     can_hold_images,
     format_range_warning,
     inspect_image_array,
     is_plain_array,
 )
-from streamd.dataset.files.beside import build_images_key
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import LIBRARY_ERRORS, Hdf5Array, UnfitHdf5Error, import_h5py, open_hdf5_file
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, LIBRARY_STORE, ChunkGrid, CompressedArray
-from streamd.dataset.labels import npy_columns
+from streamd.dataset.labels import columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.columns import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY
@@ -52,7 +50,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.sources import ArrayForm, LabelSource
+from streamd.dataset.sources import ArrayForm, LabelSource, build_images_key
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 
@@ -78,7 +76,15 @@ def scan_hdf5(
     `images` are those of a sample; None means the source's own, which hold what `raw` says. Raises ConfigError.
     """
     key = f"streams.{stream}.source"
-    path = _resolve_file(source.path, f"{key}.path")
+    # Links in the path of the user may lead anywhere.
+    with translate_read_errors(source.path, f"{key}.path"):
+        path = source.path.resolve(strict=True)
+        if path.is_dir():
+            inside = sorted(os.fsencode(each.name) for each in path.iterdir() if each.suffix in _SUFFIXES)
+            hint = ", and the folder holds none; correct the path"
+            if inside:
+                hint = f"; give the path of one of those in it, such as {format_first_names(inside)}"
+            raise ConfigError(f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{hint}")
     names = [os.fsencode(path.name)]
     # The manifest gets the size and mtime from before the file is read. They are compared again after the last read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
@@ -88,13 +94,20 @@ def scan_hdf5(
             hdf5array.find_array(file, own.name, path, own.key), source.range, own.key, own.form
         )
         count = where.starts[-1]
-        located = _locate_images(file, stream, source, own.inside, path, count)
+        located: dict[str, LocatedImages] = {}
+        for name, image in own.inside.items():
+            image_key = build_images_key(stream, name)
+            array = hdf5array.find_array(file, str(image.place), path, image_key)
+            located[name] = _locate_image_rows(array, source.range, image_key, image.form)
+            columns.check_row_count(image_key, array.display_name, array.shape[0], count)
         progress(count)
-        found = {
-            name: _read_label_columns(file, stream, name, label, path, count)
-            for name, label in labels.items()
-            if not label.file
-        }
+        # A label is one array, or those that are listed. Without `from`, the array has the label's name.
+        found: dict[str, list[Column]] = {}
+        for name, label in labels.items():
+            label_key = build_label_key(stream, name)
+            for each in () if label.file else label.list_columns(name):
+                array = hdf5array.find_array(file, each, path, f"{label_key}.from", count)
+                found.setdefault(name, []).append(_read_label_column(array, label_key, count))
         shown = _read_display_names(file, source, path, f"{key}.names", count)
     listed = {name: ImageArrays(each, names, sizes, mtimes_ns, None, more) for name, (each, more) in located.items()}
     listed |= list_npy_images(stream, own.beside, count, source.range, path.parent, progress)
@@ -103,45 +116,11 @@ def scan_hdf5(
         names,
         sizes,
         mtimes_ns,
-        *convert_labels(labels, found | npy_columns.read_label_files(stream, labels, count)),
+        *convert_labels(labels, found | columns.read_label_files(stream, labels, count)),
         arrays=where,
         extra=extra,
         display_names=shown,
         image_arrays=listed,
-    )
-
-
-def _resolve_file(given: Path, key: str) -> Path:
-    """Returns the path of the file. Links in the user's own path may lead anywhere."""
-    with translate_read_errors(given, key):
-        path = given.resolve(strict=True)
-        if path.is_dir():
-            raise ConfigError(
-                f"{key}: {format_path(path)} is a folder, but an HDF5 file is needed{_suggest_hdf5_files(path)}"
-            )
-        return path
-
-
-def _locate_images(
-    file: Any, stream: str, source: Hdf5Source, images: Images, path: Path, rows: int
-) -> dict[str, LocatedImages]:
-    """Returns where further images lie in the file, each an array of so many `rows`."""
-    located: dict[str, LocatedImages] = {}
-    for name, image in images.items():
-        key = build_images_key(stream, name)
-        found = hdf5array.find_array(file, str(image.place), path, key)
-        located[name] = _locate_image_rows(found, source.range, key, image.form)
-        npy_columns.check_row_count(key, found.display_name, found.shape[0], rows)
-    return located
-
-
-def _suggest_hdf5_files(folder: Path) -> str:
-    """Names the files of a folder that the user probably meant, for a message."""
-    names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
-    return (
-        f"; give the path of one of those in it, such as {format_first_names(names)}"
-        if names
-        else ", and the folder holds none; correct the path"
     )
 
 
@@ -187,17 +166,8 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
         raise ConfigError(
             f"{key}: {found.display_name} holds {found.dtype}, but names must be text; name another array"
         )
-    npy_columns.check_row_count(key, found.display_name, found.shape[0], images)
+    columns.check_row_count(key, found.display_name, found.shape[0], images)
     return found.read_texts_as_bytes(key)
-
-
-def _read_label_columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
-    """Reads the arrays of a label: one, or those that are listed. Without `from`, the array has the label's name."""
-    key = build_label_key(stream, name)
-    return [
-        _read_label_column(hdf5array.find_array(file, each, path, f"{key}.from", images), key, images)
-        for each in label.list_columns(name)
-    ]
 
 
 def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
@@ -206,9 +176,9 @@ def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
             f"{key}.from: {found.display_name} is a table; name one of its columns: {', '.join(found.column_names)}"
         )
     if not found.has_texts:
-        npy_columns.check_label_array(found.shape, found.dtype, found.display_name, f"{key}.from", images)
+        columns.check_label_array(found.shape, found.dtype, found.display_name, f"{key}.from", images)
     name = f"{found.path.name}:{found.name}"
-    return npy_columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
+    return columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
 
 
 def _locate_image_rows(
@@ -217,16 +187,49 @@ def _locate_image_rows(
     """Returns what the images are, and the extra columns that say where they lie."""
     bounds = bounds if raw is None else None
     what = f"{key}: {images.display_name}"
-    shape, stored = _read_image_format(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what, raw)
+    asked = StorageFormat(LIBRARY_STORE, images.name, range=bounds)
+    try:
+        shape, stored = inspect_image_array(
+            what,
+            images.shape,
+            images.dtype,
+            asked,
+            lambda: images.read_first_rows(INSPECTED_IMAGES),
+            raw,
+        )
+    except ConfigError as error:
+        if raw is not None or can_hold_images(images.shape, images.dtype):
+            raise
+        raise ConfigError(f"{error}; {images.other_arrays_text}") from error
     if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
         _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
-    grid = ChunkGrid(images.shape, images.chunk_shape or _choose_read_shape(images))
-    columns = {CHUNK_SHAPE: np.array(grid.chunk_shape)}
+    # Of an array that is not chunked, the library reads one row at a time where it converts it.
+    whole = images.shape if images.has_numpy_number_format else (1, *images.shape[1:])
+    grid = ChunkGrid(images.shape, images.chunk_shape or whole)
+    extra = {CHUNK_SHAPE: np.array(grid.chunk_shape)}
     offsets = _find_chunk_offsets(images, grid)
     if offsets is None:
-        _check_chunk_cost(CompressedArray.from_manifest(where, columns.__getitem__), what)
-        return where, columns
+        packed = CompressedArray.from_manifest(where, extra.__getitem__)
+        if packed is not None and packed.chunk_bytes > MAX_CHUNK_BYTES:
+            raise ConfigError(
+                f"{what} is stored in chunks of {format_count(packed.chunk_rows, 'image')}, "
+                f"{packed.chunk_bytes // MIB:,} MiB, each of which is read whole; {MAX_CHUNK_BYTES // MIB} MiB is the "
+                "limit: write it with a smaller chunkshape"
+            )
+        # A worker that keeps every chunk decompresses each once in any order, so there is nothing to warn of.
+        if packed is not None and not packed.is_cacheable_whole:
+            chunk = packed.compute_shuffle_chunk_samples(packed.rows)
+            _log.warning(
+                "%s is stored in chunks of %s, and a whole chunk is read and decompressed to get a single image; "
+                "with shuffle: {kind: chunk, chunk: %d, buffer: %d}, which is the default here, this happens rarely; "
+                "streamd pack writes the data in a faster format",
+                what,
+                format_count(packed.chunk_rows, "image"),
+                chunk,
+                packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk),
+            )
+        return where, extra
     # Workers copy the rows from a mapping that ends where the file does. A row beyond the end would fail there with
     # NumPy's error about sizes, so a file that is too short is refused here, with the reason.
     if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
@@ -235,26 +238,7 @@ def _locate_image_rows(
     if images.dataset.chunks is None and can_copy_unconverted(stored):
         plain = None if is_plain_array(stored) else replace(stored, store="npy")
         return ArrayFiles(shape, where.starts, (int(offsets[0]),), plain), {}
-    return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**columns, CHUNK_OFFSETS: offsets}
-
-
-def _read_image_format(
-    images: Hdf5Array, asked: StorageFormat, what: str, raw: ArrayForm | None
-) -> tuple[ImageShape, StorageFormat]:
-    """Calls `inspect_image_array`; where the array cannot hold images, its error names the other arrays of the file."""
-    try:
-        return inspect_image_array(
-            what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES), raw
-        )
-    except ConfigError as error:
-        if raw is not None or can_hold_images(images.shape, images.dtype):
-            raise
-        raise ConfigError(f"{error}; {images.other_arrays_text}") from error
-
-
-def _choose_read_shape(images: Hdf5Array) -> tuple[int, ...]:
-    """Returns the shape to read at a time of an array that is not chunked: one row, where the library converts it."""
-    return images.shape if images.has_numpy_number_format else (1, *images.shape[1:])
+    return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**extra, CHUNK_OFFSETS: offsets}
 
 
 def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
@@ -279,29 +263,3 @@ def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
         lambda chunk: offsets.__setitem__(grid.compute_chunk_number(chunk.chunk_offset), chunk.byte_offset)
     )
     return None if (offsets < 0).any() else offsets
-
-
-def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
-    """Warns of the cost of compressed chunks. Raises ConfigError for chunks that are too large to be read whole."""
-    if packed is None:
-        return
-    if packed.chunk_bytes > MAX_CHUNK_BYTES:
-        raise ConfigError(
-            f"{what} is stored in chunks of {format_count(packed.chunk_rows, 'image')}, {packed.chunk_bytes // MIB:,} "
-            f"MiB, each of which is read whole; {MAX_CHUNK_BYTES // MIB} MiB is the limit: write it with a smaller "
-            "chunkshape"
-        )
-    # A worker that keeps every chunk decompresses each once in any order, so there is nothing to warn of.
-    if packed.is_cacheable_whole:
-        return
-    chunk = packed.compute_shuffle_chunk_samples(packed.rows)
-    buffer = packed.compute_shuffle_buffer_chunks(np.arange(packed.rows), chunk)
-    _log.warning(
-        "%s is stored in chunks of %s, and a whole chunk is read and decompressed to get a single image; with "
-        "shuffle: {kind: chunk, chunk: %d, buffer: %d}, which is the default here, this happens rarely; streamd pack "
-        "writes the data in a faster format",
-        what,
-        format_count(packed.chunk_rows, "image"),
-        chunk,
-        buffer,
-    )

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,10 +27,10 @@ from streamd.dataset.labels.encode import (
     add_box_counts_to_spec,
     build_class_numbers,
     format_classes,
+    format_other_locations,
     parse_configured_classes,
     parse_number,
 )
-from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
@@ -40,10 +40,25 @@ from streamd.limits import MAX_BOX_CLASS
 
 _log: Final = logging.getLogger("streamd.sources")
 DEFAULT_BOX_LABELS: Final = {"boxes": LabelSource("boxes", boxes=BoxRule(100))}  # of sources with boxes of their own
+Floats = npt.NDArray[np.float64]
+Values = TypeVar("Values", bound=np.generic)
 BOX_WIDTH: Final = 5  # left, top, right, bottom, class
 POINT_WIDTH: Final = 2
 _CLASS_NUMBER: Final = re.compile(r"[0-9]{1,9}")  # as a text; isdecimal() would take digits of other scripts
 _FAR_OUT: Final = 2.0  # a fraction beyond it is meant as a number of pixels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Objects(Generic[Values]):
+    """The boxes or points of all samples, one sample after another.
+
+    `counts` (n,) is how many each sample has, `numbers` their boxes in the format of the data (total, 4), or their
+    points (total, 2), and `values` (total,) the number of each box's class, or which points are visible.
+    """
+
+    counts: Int64s
+    numbers: Floats
+    values: npt.NDArray[Values]
 
 
 def convert_box_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
@@ -55,16 +70,15 @@ def convert_box_label(name: str, wanted: LabelSource, column: Column) -> tuple[R
     lists = read_cell_lists(column, BOX_FORM)
     fixed = None if wanted.classes is None else parse_configured_classes(wanted.classes, column.key)
     classes = _number_box_classes(lists, fixed, column)
-    return build_box_label(
-        name, rule, (lists.counts, lists.numbers, classes), fixed or (), column.rows.format_location, column.key
-    )
+    found = Objects(lists.counts, lists.numbers, classes)
+    return build_box_label(name, rule, found, fixed or (), column.rows.format_location, column.key)
 
 
 def convert_point_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
     """Returns the points in the cells of a column, with their spec. Raises ConfigError as `convert_box_label` does."""
     lists = read_cell_lists(column, POINT_FORM)
-    numbers = (lists.counts, lists.numbers, lists.extras != 0)
-    return build_point_label(name, get_box_rule(wanted), numbers, column.rows.format_location, column.key)
+    found = Objects(lists.counts, lists.numbers, lists.extras != 0)
+    return build_point_label(name, get_box_rule(wanted), found, column.rows.format_location, column.key)
 
 
 def get_box_rule(wanted: LabelSource) -> BoxRule:
@@ -81,24 +95,63 @@ def get_own_box_rule(wanted: LabelSource, form: BoxFormat, unit: BoxUnit) -> Box
 def build_box_label(
     name: str,
     rule: BoxRule,
-    found: tuple[Int64s, Floats, Int64s],
+    found: Objects[np.int64],
     classes: tuple[ClassValue, ...],
     format_location: LocationFormatter,
     key: str,
 ) -> tuple[RaggedColumn, LabelSpec]:
-    """Builds a label of boxes, and checks them.
+    """Builds a label of the boxes `found`, and checks them. `classes` are the names of their classes, if they have any.
 
-    `found` has how many boxes each sample has, (n,), their numbers in the format of the data, (total, 4), and the
-    number of each one's class, (total,). `classes` are their names, if they have names.
+    Raises ConfigError.
     """
-    counts, numbers, codes = found
+    counts, numbers = found.counts, found.numbers
     owners = np.repeat(np.arange(counts.size), counts)
     _check_count(counts, rule.most, "box", format_location, key)
     _check_numbers(numbers, owners, format_location, key)
-    corners = _convert_to_corners(numbers, rule.format)
-    _check_sides(corners, numbers, rule, owners, format_location, key)
-    _warn_of_odd_boxes(corners, rule, owners, format_location, key)
-    rows = np.concatenate([corners, codes[:, None]], axis=1).astype(np.float32)
+    first, second = numbers[:, :2], numbers[:, 2:]
+    match rule.format:
+        case "xyxy":
+            corners = numbers
+        case "xywh":
+            corners = np.concatenate([first, first + second], axis=1)
+        case "cxcywh":
+            corners = np.concatenate([first - second / 2, first + second / 2], axis=1)
+    # A box whose right side lies left of its left side, or whose height is below 0, is refused.
+    turned = np.flatnonzero((corners[:, 2:] < corners[:, :2]).any(axis=1)).tolist()
+    if turned:
+        worst = turned[0]
+        others = format_other_locations([int(owners[each]) for each in turned], format_location)
+        if rule.format == "xyxy":
+            fact, other = "ends before it begins", "xywh if its last two numbers are width and height"
+        else:
+            fact, other = "has a width or height below 0", "xyxy if its last two numbers are a corner"
+        remedy = "" if rule.has_own_form else f"write format: {other}, or "
+        raise ConfigError(
+            f"{key}: {format_location(int(owners[worst]))} holds the box {_format_numbers(numbers[worst])}, which "
+            f"{fact}{others}; {remedy}correct it in the data"
+        )
+    # Boxes without area are never delivered, and numbers far out belong to the other unit.
+    empty = np.flatnonzero((corners[:, 2:] == corners[:, :2]).any(axis=1))
+    if empty.size:
+        what = format_count(int(empty.size), "box has", "boxes have")
+        _log.warning(
+            "%s: %s no area and will not be delivered, the first in %s: %s; correct or remove such boxes",
+            key,
+            what,
+            format_location(int(owners[empty[0]])),
+            _format_numbers(corners[empty[0]]),
+        )
+    largest = float(np.abs(corners).max(initial=0))
+    if rule.unit == "fraction" and largest > _FAR_OUT:
+        remedy = "correct the data" if rule.has_own_form else "write unit: pixel if the boxes are in pixels"
+        _log.warning("%s: boxes are fractions of the picture, but one has the number %g; %s", key, largest, remedy)
+    elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1 and not rule.has_own_form:
+        _log.warning(
+            "%s: unit is pixel, but no number of any box is above 1; write unit: fraction if they are parts of the "
+            "picture's width and height",
+            key,
+        )
+    rows = np.concatenate([corners, found.values[:, None]], axis=1).astype(np.float32)
     spec = LabelSpec(name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
     column = RaggedColumn(np.cumsum(counts, dtype=np.int64), rows)
     return column, add_box_counts_to_spec(_add_rule_to_spec(spec, rule), column)
@@ -107,15 +160,12 @@ def build_box_label(
 def build_point_label(
     name: str,
     rule: BoxRule,
-    found: tuple[Int64s, Floats, npt.NDArray[np.bool_]],
+    found: Objects[np.bool_],
     format_location: LocationFormatter,
     key: str,
 ) -> tuple[RaggedColumn, LabelSpec]:
-    """Builds a label of points, and checks them.
-
-    `found` has how many points each sample has, (n,), their numbers, (total, 2), and which are visible, (total,).
-    """
-    counts, numbers, visible = found
+    """Builds a label of the points `found`, and checks them. Raises ConfigError."""
+    counts, numbers, visible = found.counts, found.numbers, found.values
     _check_count(counts, rule.most, "point", format_location, key)
     _check_numbers(numbers[visible], np.repeat(np.arange(counts.size), counts)[visible], format_location, key)
     rows = np.where(visible[:, None], numbers, np.nan).astype(np.float32)
@@ -137,7 +187,10 @@ def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None
     """
     written = lists.extras
     if classes and all(isinstance(each, int) for each in classes):
-        lists = replace(lists, extras=_find_places(written, classes))
+        places = {float(each): place for place, each in enumerate(classes)}
+        distinct, inverse = np.unique(written, return_inverse=True)
+        found = np.array([places.get(float(each), -1) for each in distinct], np.float64)
+        lists = replace(lists, extras=found[inverse.reshape(-1)])
     with np.errstate(invalid="ignore"):
         codes = lists.extras.astype(np.int64)
     named = [] if lists.names is None else [place for place, name in enumerate(lists.names) if name is not None]
@@ -159,14 +212,6 @@ def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None
     return codes
 
 
-def _find_places(numbers: Floats, classes: Sequence[ClassValue]) -> Floats:
-    """Returns the place of each number among the classes, and -1 for a number that is none of them."""
-    places = {float(each): place for place, each in enumerate(classes)}
-    distinct, inverse = np.unique(numbers, return_inverse=True)
-    found = np.array([places.get(float(each), -1) for each in distinct], np.float64)
-    return found[inverse.reshape(-1)]
-
-
 def _build_unknown_class_error(
     shown: str, classes: tuple[ClassValue, ...] | None, column: Column, row: int, name: str
 ) -> ConfigError:
@@ -184,18 +229,6 @@ def _build_unknown_class_error(
 
 
 # --- numbers
-
-
-def _convert_to_corners(numbers: Floats, form: BoxFormat) -> Floats:
-    """Returns left, top, right and bottom of boxes in another format, (total, 4)."""
-    first, second = numbers[:, :2], numbers[:, 2:]
-    match form:
-        case "xyxy":
-            return numbers
-        case "xywh":
-            return np.concatenate([first, first + second], axis=1)
-        case "cxcywh":
-            return np.concatenate([first - second / 2, first + second / 2], axis=1)
 
 
 def _check_count(counts: Int64s, most: int, what: str, format_location: LocationFormatter, key: str) -> None:
@@ -218,51 +251,6 @@ def _check_numbers(numbers: Floats, owners: Int64s, format_location: LocationFor
         )
 
 
-def _check_sides(
-    corners: Floats, numbers: Floats, rule: BoxRule, owners: Int64s, format_location: LocationFormatter, key: str
-) -> None:
-    """Raises ConfigError for a box whose right side lies left of its left side, or whose height is below 0."""
-    turned = np.flatnonzero((corners[:, 2:] < corners[:, :2]).any(axis=1)).tolist()
-    if not turned:
-        return
-    first = turned[0]
-    others = format_other_locations([int(owners[each]) for each in turned], format_location)
-    if rule.format == "xyxy":
-        fact, remedy = "ends before it begins", "write format: xywh if its last two numbers are width and height, or "
-    else:
-        fact, remedy = "has a width or height below 0", "write format: xyxy if its last two numbers are a corner, or "
-    raise ConfigError(
-        f"{key}: {format_location(int(owners[first]))} holds the box {_format_numbers(numbers[first])}, which {fact}"
-        f"{others}; {'' if rule.has_own_form else remedy}correct it in the data"
-    )
-
-
-def _warn_of_odd_boxes(
-    corners: Floats, rule: BoxRule, owners: Int64s, format_location: LocationFormatter, key: str
-) -> None:
-    """Warns of boxes without area, which are never delivered, and of numbers that belong to the other unit."""
-    empty = np.flatnonzero((corners[:, 2:] == corners[:, :2]).any(axis=1))
-    if empty.size:
-        what = format_count(int(empty.size), "box has", "boxes have")
-        _log.warning(
-            "%s: %s no area and will not be delivered, the first in %s: %s; correct or remove such boxes",
-            key,
-            what,
-            format_location(int(owners[empty[0]])),
-            _format_numbers(corners[empty[0]]),
-        )
-    largest = float(np.abs(corners).max(initial=0))
-    if rule.unit == "fraction" and largest > _FAR_OUT:
-        remedy = "correct the data" if rule.has_own_form else "write unit: pixel if the boxes are in pixels"
-        _log.warning("%s: boxes are fractions of the picture, but one has the number %g; %s", key, largest, remedy)
-    elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1 and not rule.has_own_form:
-        _log.warning(
-            "%s: unit is pixel, but no number of any box is above 1; write unit: fraction if they are parts of the "
-            "picture's width and height",
-            key,
-        )
-
-
 def _format_numbers(numbers: Sequence[float] | Floats) -> str:
     return f"[{', '.join(f'{number:g}' for number in numbers)}]"
 
@@ -274,7 +262,6 @@ def _format_numbers(numbers: Sequence[float] | Floats) -> str:
 
 
 Element = float | bool | str
-Floats = npt.NDArray[np.float64]
 
 _cell_decoder: Final = msgspec.json.Decoder(list[list[Element]])
 _SHOWN_CHARS: Final = 80  # of a cell in a message
@@ -316,7 +303,13 @@ class CellLists:
 def read_cell_lists(column: Column, form: CellForm) -> CellLists:
     """Returns the lists in the cells of a column. Raises ConfigError, which names the row, for any other content."""
     if cells.is_text_type(column.cells.type) or pa.types.is_dictionary(column.cells.type):
-        return _collect_lists(column, form, _parse_json_cells(column, form))
+        found: list[list[list[Element]]] = []
+        for row, text in enumerate(cells.convert_to_texts(column).to_pylist()):
+            try:
+                found.append(decode_json(text.encode(), _cell_decoder) if text else [])
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+                raise _build_form_error(column, form, row, repr(text[:_SHOWN_CHARS])) from error
+        return _collect_lists(column, form, found)
     if not cells.has_lists(column):
         if pa.types.is_null(column.cells.type):
             return _collect_lists(column, form, [[] for _ in range(len(column.cells))])
@@ -324,18 +317,28 @@ def read_cell_lists(column: Column, form: CellForm) -> CellLists:
     if cells.has_nested_lists(column):
         kind = column.cells.type.value_type.value_type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return _collect_number_lists(column, form)
+            # Numbers are collected without making a Python object of each. Rows of -1 in an array are none.
+            outer = column.cells.combine_chunks() if isinstance(column.cells, pa.ChunkedArray) else column.cells
+            is_array = pa.types.is_fixed_size_list(outer.type.value_type)
+            counts = cells.compute_list_lengths(outer)
+            lists = pc.list_flatten(outer)
+            lengths = cells.compute_list_lengths(lists)
+            odd = np.flatnonzero((lengths != form.least) & (lengths != form.least + 1))
+            if odd.size:
+                owner = int(np.repeat(np.arange(counts.size), counts)[odd[0]])
+                raise _build_form_error(column, form, owner, _shorten_value(lists[int(odd[0])].as_py()))
+            flat = np.asarray(pc.list_flatten(lists).to_numpy(zero_copy_only=False), np.float64)
+            starts = np.cumsum(lengths) - lengths
+            numbers = flat[starts[:, None] + np.arange(form.least)]
+            has_extra = lengths > form.least
+            extras = np.full(lengths.size, _get_default_extra(form))
+            extras[has_extra] = flat[starts[has_extra] + form.least]
+            if not (is_array and form.takes_names):
+                return CellLists(counts, numbers, extras)
+            there = (numbers != _ABSENT).any(axis=1)
+            kept = np.bincount(np.repeat(np.arange(counts.size), counts)[there], minlength=counts.size).astype(np.int64)
+            return CellLists(kept, numbers[there], extras[there])
     return _collect_lists(column, form, [each or [] for each in column.cells.to_pylist()])
-
-
-def _parse_json_cells(column: Column, form: CellForm) -> list[list[list[Element]]]:
-    found: list[list[list[Element]]] = []
-    for row, text in enumerate(cells.convert_to_texts(column).to_pylist()):
-        try:
-            found.append(decode_json(text.encode(), _cell_decoder) if text else [])
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise _build_form_error(column, form, row, repr(text[:_SHOWN_CHARS])) from error
-    return found
 
 
 def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]) -> CellLists:
@@ -346,12 +349,18 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
     for row, lists in enumerate(rows):
         for each in lists:
             try:
-                one, extra, name = _parse_list(form, each)
+                if not isinstance(each, list) or len(each) < form.least:
+                    raise TypeError  # noqa: TRY301 - one message for all that is no such list
+                numbers.append([_convert_element(number) for number in each[: form.least]])
+                # One element may stand behind the numbers: another number, or the name of a box's class.
+                extra, *further = each[form.least :] or [_get_default_extra(form)]
+                is_name = isinstance(extra, str) and form.takes_names
+                extras.append(0.0 if is_name else _convert_element(extra))
+                names.append(extra if is_name else None)
+                if further:
+                    raise ValueError  # noqa: TRY301 - as above
             except (TypeError, ValueError) as error:
                 raise _build_form_error(column, form, row, _shorten_value(each)) from error
-            numbers.append(one)
-            extras.append(extra)
-            names.append(name)
     return CellLists(
         np.array([len(lists) for lists in rows], np.int64),
         np.array(numbers, np.float64).reshape(-1, form.least),
@@ -360,60 +369,13 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
     )
 
 
-def _parse_list(form: CellForm, given: object) -> tuple[list[float], float, str | None]:
-    """Returns the numbers of a list, and the number or the name behind them. Raises ValueError or TypeError."""
-    if not isinstance(given, list) or len(given) < form.least:
-        raise TypeError
-    return [_convert_element(each) for each in given[: form.least]], *_parse_extra(form, given[form.least :])
-
-
 def _convert_element(given: Element) -> float:
     return parse_number(given) if isinstance(given, str) else float(given)
-
-
-def _parse_extra(form: CellForm, rest: Sequence[Element]) -> tuple[float, str | None]:
-    """Returns the number behind the others, or 0 and the text there. Raises ValueError for what cannot stand there."""
-    if not rest:
-        return _get_default_extra(form), None
-    (only,) = rest
-    if isinstance(only, str) and form.takes_names:
-        return 0.0, only
-    return _convert_element(only), None
 
 
 def _get_default_extra(form: CellForm) -> float:
     """Returns what a list without an extra element means: class 0, or a visible point."""
     return 0.0 if form.takes_names else 1.0
-
-
-def _collect_number_lists(column: Column, form: CellForm) -> CellLists:
-    """Collects nested lists of numbers without making a Python object of each. Rows of -1 in an array are none."""
-    outer = column.cells.combine_chunks() if isinstance(column.cells, pa.ChunkedArray) else column.cells
-    is_array = pa.types.is_fixed_size_list(outer.type.value_type)
-    counts = _compute_lengths(outer)
-    lists = pc.list_flatten(outer)
-    lengths = _compute_lengths(lists)
-    odd = np.flatnonzero((lengths != form.least) & (lengths != form.least + 1))
-    if odd.size:
-        owner = int(np.repeat(np.arange(counts.size), counts)[odd[0]])
-        raise _build_form_error(column, form, owner, _shorten_value(lists[int(odd[0])].as_py()))
-    flat = np.asarray(pc.list_flatten(lists).to_numpy(zero_copy_only=False), np.float64)
-    starts = np.cumsum(lengths) - lengths
-    numbers = flat[starts[:, None] + np.arange(form.least)]
-    has_extra = lengths > form.least
-    extras = np.full(lengths.size, _get_default_extra(form))
-    extras[has_extra] = flat[starts[has_extra] + form.least]
-    if not (is_array and form.takes_names):
-        return CellLists(counts, numbers, extras)
-    there = (numbers != _ABSENT).any(axis=1)
-    kept = np.bincount(np.repeat(np.arange(counts.size), counts)[there], minlength=counts.size).astype(np.int64)
-    return CellLists(kept, numbers[there], extras[there])
-
-
-def _compute_lengths(lists: Any) -> Int64s:
-    """Returns the length of each list; a missing list has length 0."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _shorten_value(value: object) -> str:

@@ -23,11 +23,11 @@ from streamd.dataset.labels.encode import (
     INT64_END,
     LIST_TEXT,
     MISSING_WORDS,
+    format_other_locations,
     is_list_text,
     is_number_text,
     parse_list_text,
 )
-from streamd.dataset.labels.faults import format_other_locations
 from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.dataset.paths.confined import PathColumn
@@ -209,11 +209,42 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
     if is_text_type(cells.type):
-        return _parse_numbers(
-            column,
-            pc.replace_substring_regex(convert_to_nonempty_texts(replace(column, cells=cells)), r"^\+", ""),
-            kind,
-        )
+        texts = pc.replace_substring_regex(convert_to_nonempty_texts(replace(column, cells=cells)), r"^\+", "")
+        if column.decimal_mark in {",", "either"}:
+            commas = _find_matches(texts, _DECIMAL_COMMA)
+            if commas.any():
+                points = _find_matches(texts, r"\.")
+                first = int(np.argmax(commas))
+                place, text = column.rows.format_location(first), texts[first].as_py()
+                where = f"{column.key}: {place}: {column.display_name} holds {text!r}"
+                if points.any():
+                    row = int(np.argmax(points))
+                    raise ConfigError(
+                        f"{where}, with a decimal comma, but {texts[row].as_py()[:_SHOWN_CHARS]!r} "
+                        f"({column.rows.format_location(row)}) has a point; write all numbers of the column in the "
+                        "same way, without thousands separators"
+                    )
+                # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose
+                # comma may not, such as 1,5, settles it for all.
+                if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, THOUSANDS)).any():
+                    raise ConfigError(
+                        f"{where}, whose comma may be a decimal comma or a thousands separator, as in every number of "
+                        "the column; add decimal: ',' under source, or remove the commas"
+                    )
+                texts = replace_decimal_commas(texts)
+        # Whole numbers are parsed as int64 first, since float64 is not exact for large ones. Some tables write 3 as
+        # 3.0. The library would also read 0x1F.
+        if kind == "int" and not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+            whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64())
+            if whole is not None:
+                return _convert_to_numpy(whole)
+        numbers = _cast_texts_or_none(texts, pa.float64())
+        if numbers is None:
+            raise _build_no_number_error(column, texts)
+        values = _convert_to_numpy(numbers)
+        if np.isnan(values).any():
+            raise _build_no_number_error(column, texts)
+        return values if kind == "float" else _replace_large_numbers(column, texts, values)
     _check_no_empty_cell(column, cells.is_null())
     if kind == "int":
         check_exact_floats(column)
@@ -255,6 +286,12 @@ def has_nested_lists(column: Column) -> bool:
     return has_lists(column) and _is_list_type(column.cells.type.value_type)
 
 
+def compute_list_lengths(lists: Any) -> Int64s:
+    """Returns the length of each list of an Array, (n,); a missing list has length 0."""
+    lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
 def _is_list_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
@@ -276,24 +313,6 @@ def _join_chunks(cells: Cells) -> Any:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
-    if column.decimal_mark in {",", "either"}:
-        texts = _read_decimal_commas(column, texts)
-    # Whole numbers are parsed as int64 first, since float64 is not exact for large ones. Some tables write 3 as 3.0.
-    # The library would also read 0x1F.
-    if kind == "int" and not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
-        whole = _cast_texts_or_none(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64())
-        if whole is not None:
-            return _convert_to_numpy(whole)
-    numbers = _cast_texts_or_none(texts, pa.float64())
-    if numbers is None:
-        raise _build_no_number_error(column, texts)
-    values = _convert_to_numpy(numbers)
-    if np.isnan(values).any():
-        raise _build_no_number_error(column, texts)
-    return values if kind == "float" else _replace_large_numbers(column, texts, values)
-
-
 def _replace_large_numbers(column: Column, texts: Texts, values: WideNumbers) -> WideNumbers:
     """Returns the numbers as int64 if all are whole, also those so large that float64 has only their neighbours."""
     large = np.flatnonzero(np.abs(values) >= EXACT_BELOW).tolist()
@@ -313,31 +332,6 @@ def _replace_large_numbers(column: Column, texts: Texts, values: WideNumbers) ->
     return whole
 
 
-def _read_decimal_commas(column: Column, texts: Texts) -> Texts:
-    """Returns the numbers with points. Raises ConfigError where the meaning of a comma or point is unclear."""
-    commas = _find_matches(texts, _DECIMAL_COMMA)
-    if not commas.any():
-        return texts
-    points = _find_matches(texts, r"\.")
-    first = int(np.argmax(commas))
-    where = f"{column.key}: {column.rows.format_location(first)}: {column.display_name} holds {texts[first].as_py()!r}"
-    if points.any():
-        row = int(np.argmax(points))
-        raise ConfigError(
-            f"{where}, with a decimal comma, but {texts[row].as_py()[:_SHOWN_CHARS]!r} "
-            f"({column.rows.format_location(row)}) has a point; write all numbers of the column in the same way, "
-            "without thousands separators"
-        )
-    # Where every comma may stand between thousands, as in 1,234, the meaning is unclear. One number whose comma may
-    # not, such as 1,5, settles it for all.
-    if column.decimal_mark == "either" and not (commas & ~_find_matches(texts, THOUSANDS)).any():
-        raise ConfigError(
-            f"{where}, whose comma may be a decimal comma or a thousands separator, as in every number of the column; "
-            "add decimal: ',' under source, or remove the commas"
-        )
-    return replace_decimal_commas(texts)
-
-
 def _find_matches(texts: Texts, pattern: str) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.match_substring_regex(texts, pattern), np.bool_)
 
@@ -348,7 +342,14 @@ def replace_decimal_commas(texts: Texts) -> Texts:
 
 
 def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
-    rows = _find_failing_rows(texts)
+    # Each distinct text is tried, since the library does not name those that are no numbers.
+    levels, codes = encode_distinct_texts(texts)
+    is_failing = [
+        level.casefold() in MISSING_WORDS
+        or _cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None
+        for level in levels
+    ]
+    rows: list[int] = np.flatnonzero(np.array(is_failing, np.bool_)[codes]).tolist()
     failing = [texts[row].as_py() for row in rows]
     if all(text.casefold() in MISSING_WORDS for text in failing):
         return _build_missing_value_error(column, rows, failing, "")
@@ -373,18 +374,6 @@ def _cast_texts_or_none(texts: Texts, dtype: pa.DataType) -> Any:
         return texts.cast(dtype)
     except pa.ArrowInvalid:
         return None
-
-
-def _find_failing_rows(texts: Texts) -> list[int]:
-    """Returns the rows that are no numbers. It tries each distinct text, since the library does not name them."""
-    levels, codes = encode_distinct_texts(texts)
-    failing = [
-        level.casefold() in MISSING_WORDS
-        or _cast_texts_or_none(pa.array([level], pa.large_string()), pa.float64()) is None
-        for level in levels
-    ]
-    rows: list[int] = np.flatnonzero(np.array(failing, np.bool_)[codes]).tolist()
-    return rows
 
 
 def _check_no_empty_cell(column: Column, empty: Any) -> None:

@@ -30,17 +30,26 @@ from streamd.dataset.labels.cells import (
     Cells,
     Column,
     DecimalMark,
+    SourceRows,
     Texts,
     convert_to_texts,
     encode_distinct_texts,
     replace_decimal_commas,
 )
-from streamd.dataset.labels.encode import EXACT_BELOW, INT64_END, NUMBER, is_number_text
-from streamd.dataset.labels.faults import SHOWN_FAULTS, FaultCollector, format_other_locations
+from streamd.dataset.labels.encode import (
+    EXACT_BELOW,
+    INT64_END,
+    NUMBER,
+    SHOWN_FAULTS,
+    FaultCollector,
+    format_other_locations,
+    is_number_text,
+)
 from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK, UTF8, build_text_error, choose_text_encoding
-from streamd.dataset.manifest.types import Int64s
+from streamd.dataset.manifest.types import Int64s, build_label_key
+from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path, translate_read_errors
-from streamd.dataset.sources import Scalar
+from streamd.dataset.sources import LabelSource, Scalar
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MIB
 
@@ -166,14 +175,45 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
-                pictures = _find_picture_columns(path)
+                with pq.ParquetFile(path) as file:
+                    schema = file.schema_arrow
+                    found = {
+                        each.name.strip()
+                        for each in schema
+                        if pa.types.is_struct(each.type) and any(_is_bytes_type(inner.type) for inner in each.type)
+                    }
+                    binary = [field.name for field in schema if _is_bytes_type(field.type)]
+                    for binary_name in binary:
+                        # A database may write names as bytes, so the first cell decides.
+                        first_cells = next(file.iter_batches(1, columns=[binary_name]), None)
+                        if (
+                            first_cells is not None
+                            and first_cells.num_rows
+                            and not _is_name(first_cells.column(0)[0].as_py() or b"")
+                        ):
+                            found.add(binary_name.strip())
+                pictures = frozenset(found)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
                 ) from error
         elif suffix in USUAL_SEPARATORS or settings.separator is not None:
-            text = _choose_text_format(path, settings, key)
-            names = _read_text_header(path, text, key)
+            # What is not configured is found from the beginning of the file. A comma may be a decimal mark only where
+            # it does not separate cells.
+            encoding = choose_text_encoding(path, settings.encoding, key)
+            separator = settings.separator or _choose_separator(path, encoding, key)
+            text = TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
+            try:
+                with path.open(newline="", encoding=text.encoding) as lines:
+                    header = next(csv.reader(lines, delimiter=text.separator), None)
+            except UnicodeError as error:
+                raise build_text_error(path, text.encoding, key, error) from error
+            except csv.Error as error:
+                raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
+            if not header:
+                state = "is empty" if header is None else "begins with a blank line"
+                raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
+            names = header
         else:
             raise ConfigError(
                 f"{key}: {format_path(path)} does not have the suffix of a table; streamd reads "
@@ -182,26 +222,8 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
     return TableFile(path, tuple(name.strip().strip(BYTE_ORDER_MARK).strip() for name in names), key, text, pictures)
 
 
-def _find_picture_columns(path: Path) -> frozenset[str]:
-    """Returns the columns of a Parquet file that hold bytes which are no text, or records with such bytes."""
-    with pq.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        found = {field.name.strip() for field in schema if _has_bytes_field(field.type)}
-        binary = [field.name for field in schema if _is_bytes_type(field.type)]
-        for name in binary:
-            # A database may write names as bytes, so the first cell decides.
-            first = next(file.iter_batches(1, columns=[name]), None)
-            if first is not None and first.num_rows and not _is_name(first.column(0)[0].as_py() or b""):
-                found.add(name.strip())
-    return frozenset(found)
-
-
 def _is_bytes_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
-
-
-def _has_bytes_field(kind: Any) -> bool:
-    return bool(pa.types.is_struct(kind)) and any(_is_bytes_type(field.type) for field in kind)
 
 
 def _is_name(data: bytes) -> bool:
@@ -218,16 +240,6 @@ def build_picture_column_error(path: Path, column: str, key: str) -> ConfigError
         "of files; write each picture into a file and its name into a column, or pack them into tar shards and "
         "use kind tar"
     )
-
-
-def _choose_text_format(path: Path, settings: TextSettings, key: str) -> TextFormat:
-    """Returns the configured format; what is not configured is found from the beginning of the file.
-
-    A comma may be a decimal mark only where it does not separate cells.
-    """
-    encoding = choose_text_encoding(path, settings.encoding, key)
-    separator = settings.separator or _choose_separator(path, encoding, key)
-    return TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
 
 
 def _choose_separator(path: Path, encoding: str, key: str) -> str:
@@ -268,20 +280,6 @@ def _count_cells(head: str, mark: str) -> list[int]:
         return []
 
 
-def _read_text_header(path: Path, text: TextFormat, key: str) -> list[str]:
-    try:
-        with path.open(newline="", encoding=text.encoding) as lines:
-            header = next(csv.reader(lines, delimiter=text.separator), None)
-    except UnicodeError as error:
-        raise build_text_error(path, text.encoding, key, error) from error
-    except csv.Error as error:
-        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; write it again") from error
-    if not header:
-        state = "is empty" if header is None else "begins with a blank line"
-        raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
-    return header
-
-
 def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
     """Yields the line, from 1, where each row of `width` cells begins.
 
@@ -307,7 +305,12 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
         try:
             if table.text is None:
                 names = pq.read_schema(table.path).names
-                read = _read_parquet(table.path, [names[position] for position in wanted])
+                # Some rows at a time: a whole row group takes twice its memory while it is read.
+                asked = [names[position] for position in wanted]
+                with pq.ParquetFile(table.path) as file:
+                    schema = pa.schema([file.schema_arrow.field(name) for name in asked])
+                    read = pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=asked), schema)
+                read.validate(full=True)  # the reader takes texts as they are, also where they are no UTF-8
                 columns = {position: read.column(names[position]) for position in wanted}
             else:
                 read = _read_delimited(table, wanted, table.text, faults)
@@ -325,59 +328,58 @@ def read_columns(table: TableFile, positions: Sequence[int], faults: FaultCollec
     return columns
 
 
-def _read_parquet(path: Path, names: list[str]) -> pa.Table:
-    """Reads some rows at a time: a whole row group takes twice its memory while it is read."""
-    with pq.ParquetFile(path) as file:
-        schema = pa.schema([file.schema_arrow.field(name) for name in names])
-        read = pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
-    read.validate(full=True)  # the reader takes texts as they are, also where they are no UTF-8
-    return read
-
-
 def _read_delimited(table: TableFile, wanted: Sequence[int], text: TextFormat, faults: FaultCollector) -> pa.Table:
+    uneven: list[pa_csv.InvalidRow] = []  # left out for having more or fewer cells than the header
+
+    def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
+        uneven.append(row)
+        return "skip"
+
     try:
-        read, uneven = _parse_delimited(table, wanted, text)
+        numbers = [str(position) for position in range(len(table.column_names))]  # unlike names, positions are unique
+        types = {str(position): pa.large_string() for position in wanted}
+        # Other encodings than UTF-8 are converted by Python, which takes longer.
+        encoding = "utf8" if text.encoding == UTF8 else text.encoding
+        read = pa_csv.read_csv(
+            table.path,
+            # One thread, since only then does the library know the number of a row that it refuses.
+            pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False, encoding=encoding),
+            pa_csv.ParseOptions(delimiter=text.separator, newlines_in_values=True, invalid_row_handler=skip_row),
+            pa_csv.ConvertOptions(include_columns=list(types), column_types=types, strings_can_be_null=False),
+        )
     except pa.ArrowInvalid:
         _check_quotes_closed(table, text)  # an unclosed quote makes a cell larger than the library takes
         raise
     # If there are more line breaks than rows, the others are in blank lines or inside cells, perhaps because of a quote
     # that is not closed. Only then is the text parsed a second time.
-    if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):
+    with table.path.open("rb") as file:
+        breaks = sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))
+    if breaks > 1 + read.num_rows + len(uneven):
         _check_quotes_closed(table, text)
     if uneven:
-        error = _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
+        error = _uneven_rows_error(table, text, uneven, is_whole_table=read.num_rows == 0)
         if read.num_rows == 0:
             raise error
         faults.errors.append(error)
     return read
 
 
-def _parse_delimited(
-    table: TableFile, wanted: Sequence[int], text: TextFormat
-) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
-    """Returns the needed columns, and the rows that were left out for having more or fewer cells than the header."""
-
-    def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
-        uneven.append(row)
-        return "skip"
-
-    uneven: list[pa_csv.InvalidRow] = []
-    numbers = [str(position) for position in range(len(table.column_names))]  # unlike names, positions are unique
-    types = {str(position): pa.large_string() for position in wanted}
-    encoding = "utf8" if text.encoding == UTF8 else text.encoding  # others are converted by Python, which takes longer
-    read = pa_csv.read_csv(
-        table.path,
-        # One thread, since only then does the library know the number of a row that it refuses.
-        pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False, encoding=encoding),
-        pa_csv.ParseOptions(delimiter=text.separator, newlines_in_values=True, invalid_row_handler=skip_row),
-        pa_csv.ConvertOptions(include_columns=list(types), column_types=types, strings_can_be_null=False),
-    )
-    return read, uneven
-
-
-def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
+def _uneven_rows_error(
+    table: TableFile, text: TextFormat, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool
+) -> ConfigError:
     first = uneven[0]
-    lines = _find_record_lines(table, [(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]])
+    # The lines, from 1, where the shown rows begin. The library counts rows with the header, and without blank lines.
+    lines, wanted = list[int](), {(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]}
+    with table.path.open(newline="", encoding=text.encoding, errors="replace") as opened:
+        reader = csv.reader(opened, delimiter=text.separator)
+        begun = number = 0
+        for record in reader:
+            if record and number in wanted:
+                lines.append(begun + 1)
+            number += bool(record)
+            begun = reader.line_num
+            if len(lines) == len(wanted):
+                break
 
     def format_place(each: int) -> str:
         # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
@@ -399,57 +401,25 @@ def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *,
     )
 
 
-def _find_record_lines(table: TableFile, numbers: Sequence[int]) -> list[int]:
-    """Returns the lines, from 1, where the records `numbers` begin.
-
-    `numbers` ascend, and count from 0 with the header.
-    """
-    text, wanted, found = table.text, set(numbers), list[int]()
-    if text is None:
-        return found
-    with table.path.open(newline="", encoding=text.encoding, errors="replace") as lines:
-        reader = csv.reader(lines, delimiter=text.separator)
-        begun = number = 0
-        for record in reader:
-            if record and number in wanted:
-                found.append(begun + 1)
-            number += bool(record)
-            begun = reader.line_num
-            if len(found) == len(wanted):
-                break
-    return found
-
-
 def _check_quotes_closed(table: TableFile, text: TextFormat) -> None:
     """Raises ConfigError for a quote that is closed rows later, or never.
 
     pyarrow would silently make one cell of these rows.
     """
-    line = _find_unclosed_quote_line(table.path, text)
-    if line is not None:
-        raise ConfigError(
-            f"{table.key}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
-            "close it, or write a quote that belongs to the text twice"
-        )
-
-
-def _find_unclosed_quote_line(path: Path, text: TextFormat) -> int | None:
-    """Returns the first line of a row that quotes extend over several lines and that ends inside a cell, or None."""
-    with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
+    with table.path.open(newline="", encoding=text.encoding, errors="replace") as lines:
         reader = csv.reader(lines, delimiter=text.separator, strict=True)
-        while True:
+        row: list[str] | None = []
+        while row is not None:
             begun = reader.line_num + 1
             try:
-                if next(reader, None) is None:
-                    return None
+                row = next(reader, None)
             except csv.Error:
+                # Quotes extend the row over several lines, and it ends inside a cell.
                 if reader.line_num > begun:
-                    return begun
-
-
-def _count_line_breaks(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))
+                    raise ConfigError(
+                        f"{table.key}: {table.path.name}, line {begun} opens a quote that is not closed where its cell "
+                        "ends; close it, or write a quote that belongs to the text twice"
+                    ) from None
 
 
 def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
@@ -461,7 +431,18 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
     masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
-            raise _no_matching_row_error(columns[name], texts[name], conditions[name])
+            column = columns[name]
+            value = conditions[name]
+            levels, codes = encode_distinct_texts(texts[name])
+            ordered = sorted(
+                zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0])
+            )
+            there = ", ".join(f"{text!r} {count}" for text, count in ordered[:_SHOWN_VALUES])
+            more = f" and {len(ordered) - _SHOWN_VALUES} other values" if len(ordered) > _SHOWN_VALUES else ""
+            raise ConfigError(
+                f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, "
+                f"and rows of each: {there}{more}{suggest_name(str(value), levels)}"
+            )
     rows: Int64s = np.flatnonzero(np.logical_and.reduce(list(masks.values())))
     if not rows.size:
         counts = ", ".join(f"{mask.sum()} with {name} {conditions[name]!r}" for name, mask in masks.items())
@@ -487,22 +468,20 @@ def find_matching_cells(texts: Texts, value: Scalar) -> Mask:
         case str():
             return _convert_to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
         case _:
-            return _find_matching_number_cells(texts, value)
-
-
-def _find_matching_number_cells(texts: Texts, value: float) -> Mask:
-    matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
-    if abs(value) >= INT64_END:  # the distinct cells are compared one by one: no type of numbers holds all of these
-        levels, codes = encode_distinct_texts(texts)
-        return matches | _are_equal_numbers(levels, value)[codes]
-    numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER))
-    plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
-    equal = plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
-    if abs(value) >= EXACT_BELOW:  # as float64, the value equals its neighbours, too
-        levels, codes = encode_distinct_texts(plain.filter(pa.array(equal)))
-        equal[equal] = _are_equal_numbers(levels, value)[codes]
-    matches[numeric] |= equal
-    return matches
+            matches = _convert_to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+            if (
+                abs(value) >= INT64_END
+            ):  # the distinct cells are compared one by one: no type of numbers holds all of these
+                levels, codes = encode_distinct_texts(texts)
+                return matches | _are_equal_numbers(levels, value)[codes]
+            numeric = _convert_to_mask(pc.match_substring_regex(texts, NUMBER))
+            plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
+            equal = plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
+            if abs(value) >= EXACT_BELOW:  # as float64, the value equals its neighbours, too
+                levels, codes = encode_distinct_texts(plain.filter(pa.array(equal)))
+                equal[equal] = _are_equal_numbers(levels, value)[codes]
+            matches[numeric] |= equal
+            return matches
 
 
 def _are_equal_numbers(levels: Sequence[str], value: float) -> Mask:
@@ -511,16 +490,83 @@ def _are_equal_numbers(levels: Sequence[str], value: float) -> Mask:
     return np.array(found, np.bool_)
 
 
-def _no_matching_row_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
-    levels, codes = encode_distinct_texts(texts)
-    counts = sorted(zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0]))
-    there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
-    more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
-    return ConfigError(
-        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}; its values, and "
-        f"rows of each: {there}{more}{suggest_name(str(value), levels)}"
-    )
-
-
 def _convert_to_mask(mask: Any) -> Mask:
     return np.array(mask.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+# --- Arrays of labels as columns, with one row an image in their order; and the .npy files that hold them.
+
+
+_KINDS: Final = "biufSU"  # of dtypes: numbers and texts
+_VECTOR: Final = 2  # dimensions
+_BOX_WIDTHS: Final = range(2, 6)  # numbers of a point or a box: other arrays of three dimensions are not even read
+
+
+def read_label_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
+    """Reads those of the `labels` that .npy files hold. Raises ConfigError unless each file has one row an image."""
+    found: dict[str, list[Column]] = {}
+    for name, label in labels.items():
+        if path := label.file:
+            key = build_label_key(stream, name)
+            header = patterns.read_npy_header(path, f"{key}.from")
+            # The header is checked before the file is mapped, since an empty array cannot be.
+            check_label_array(header.shape, header.dtype, format_path(path), f"{key}.from", images)
+            found[name] = [build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)]
+    return found
+
+
+def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
+    """Returns an array of numbers or texts, (n,), (n, 1) or (n, k), as a column; where k > 1, the cells are lists.
+
+    An array of boxes or points, (n, m, k), has cells that are lists of lists.
+
+    `path` is its file, `name` its name for people, such as samples.hdf5:/labels, and `key` that of its label. Raises
+    ConfigError where it holds something else, or its number of rows is not `images`.
+    """
+    check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
+    widths = [] if values.ndim == _VECTOR and values.shape[1] == 1 else values.shape[:0:-1]  # the innermost first
+    native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "U":
+        # The library would end a text at a NUL inside it.
+        codes = native.view(np.uint32).reshape(native.size, -1)
+        cut = ((codes[:, :-1] == 0) & (codes[:, 1:] != 0)).any(axis=1)
+        if cut.any():
+            row = int(np.argmax(cut)) * len(values) // native.size
+            raise ConfigError(f"{key}.from: {name}[{row}] holds a text with a NUL in it; remove it")
+    try:
+        # Classes are made of their digits, and 0.1 has other digits in each width.
+        cells = pa.array(
+            native if widths else (native.astype(np.float64, copy=False) if native.dtype.kind == "f" else native)
+        )
+    except UnicodeDecodeError as error:  # NumPy's texts may hold any number of 32 bits in place of a character
+        raise ConfigError(
+            f"{key}.from: {format_path(path)} is damaged: {error}; write it again with np.save"
+        ) from error
+    for width in widths:
+        cells = pa.FixedSizeListArray.from_arrays(cells, width)
+    return Column(cells, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
+
+
+def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
+    """Raises ConfigError unless an array of `file` is a label of so many `images`.
+
+    The array need not have been read.
+    """
+    may_be_boxes = len(shape) == _VECTOR + 1 and shape[-1] in _BOX_WIDTHS
+    if dtype.kind not in _KINDS or not (may_be_boxes or len(shape) in {1, _VECTOR}) or 0 in shape:
+        raise ConfigError(
+            f"{key}: {file} holds {dtype} {shape}; labels must be numbers or text, of shape (n,) or (n, k), boxes "
+            "of shape (n, max, 4) or (n, max, 5), and points of shape (n, max, 2) or (n, max, 3): reshape the array, "
+            "or convert it with .astype and save it again"
+        )
+    check_row_count(key, file, shape[0], images)
+
+
+def check_row_count(key: str, file: str, rows: int, images: int) -> None:
+    """Raises ConfigError unless `file` has as many rows as there are images."""
+    if rows != images:
+        raise ConfigError(
+            f"{key}: {file} has {format_count(rows, 'row')}, but there {'is' if images == 1 else 'are'} "
+            f"{format_count(images, 'image')}; it needs one row per image, in the order of the images: correct the "
+            "rows, or the path of the images"
+        )

@@ -11,8 +11,8 @@ are converted some rows at a time: all at once, the one-hot labels of ImageNet w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -25,16 +25,21 @@ from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
 from streamd.dataset.labels.boxes import convert_box_label, convert_point_label
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
-from streamd.dataset.labels.encode import ClassValue, lookup_class_numbers, order_classes
-from streamd.dataset.labels.faults import raise_collected_faults
+from streamd.dataset.labels.encode import (
+    ClassValue,
+    SampleTags,
+    add_tag_counts_to_spec,
+    build_tags_label,
+    raise_collected_faults,
+)
 from streamd.dataset.manifest.columns import TextColumn
-from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
+from streamd.dataset.manifest.types import ListedValues
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 Label = tuple[ListedValues, LabelSpec]
 Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as in ScannedSamples
-Marks = npt.NDArray[np.float64]
+
 
 _log: Final = logging.getLogger("streamd.sources")
 _TAG_MARKS: Final = "[|;,]"
@@ -59,13 +64,12 @@ def convert_labels(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequ
     return (
         {name: values for name, (values, _) in found.items()},
         {name: spec for name, (_, spec) in found.items()},
-        frozenset(name for name, label in wanted.items() if label.classes is not None or _has_class_columns(label)),
+        frozenset(
+            name
+            for name, label in wanted.items()
+            if label.classes is not None or (isinstance(label.source, tuple) and label.type in {"category", "tags"})
+        ),
     )
-
-
-def _has_class_columns(label: LabelSource) -> bool:
-    """Returns whether the columns that the configuration lists are classes."""
-    return isinstance(label.source, tuple) and label.type in {"category", "tags"}
 
 
 def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
@@ -90,54 +94,65 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
                 f"or int, a category or tags, but not type {wanted.type}; name one column"
             )
         case "weight":
-            return _convert_weights(name, column)
+            values, spec = _convert_number_column(name, "float", column)
+            if (values < 0).any():
+                row = int(np.argmax(values < 0))
+                raise ConfigError(
+                    f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; the weight of a sample "
+                    "must be 0 or more: correct it"
+                )
+            return values, spec
         case _:
-            return _convert_string_label(name, column)
-
-
-def _convert_string_label(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
-    pieces = cells.convert_to_text_pieces(column)
-    lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
-    nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
-    spec = encode.build_string_spec(name, lengths, np.flatnonzero(nul), column.rows.format_location, column.key)
-    return TextColumn(pieces, max(spec.text_bytes, 1)), spec
-
-
-def _convert_weights(name: str, column: Column) -> tuple[encode.Numbers, LabelSpec]:
-    values, spec = _convert_number_column(name, "float", column)
-    if (values < 0).any():
-        row = int(np.argmax(values < 0))
-        raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; the weight of a sample must be "
-            "0 or more: correct it"
-        )
-    return values, spec
+            pieces = cells.convert_to_text_pieces(column)
+            lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
+            nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
+            spec = encode.build_string_spec(name, lengths, np.flatnonzero(nul), column.rows.format_location, column.key)
+            return TextColumn(pieces, max(spec.text_bytes, 1)), spec
 
 
 def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
-    column, fixed, single = columns[0], _find_configured_classes(wanted, columns[0]), wanted.type == "category"
-    marks = _find_mark_columns(columns, listed=isinstance(wanted.source, tuple), single=single)
-    if marks:
-        return _convert_marks(name, marks, fixed, single=single)
+    column, single = columns[0], wanted.type == "category"
+    listed = wanted.source if isinstance(wanted.source, tuple) else None
+    classes = wanted.classes if wanted.classes is not None else listed
+    fixed = None if classes is None else encode.parse_configured_classes(classes, column.key)
+    # Classes as 0 and 1: in several columns, in texts such as `0 0 1`, or in lists.
+    if listed is not None:
+        return _convert_marks(name, columns, fixed, single=single)
+    if not cells.has_lists(column):
+        lists = _parse_mark_texts(column, single=single)
+        if lists is not None:
+            return _convert_marks(name, [lists], fixed, single=single)
+    elif single or _is_array_column(column) or _has_only_zeros_and_ones(column):
+        return _convert_marks(name, columns, fixed, single=single)
     # Words and brackets in the cells are classes where the configuration lists them.
     is_literal = any(encode.is_list_text(str(each)) for each in fixed or ())
     if not single:
         if not cells.has_lists(column):
-            column = (None if is_literal else cells.parse_list_texts(column)) or _split_tags(column)
-        tags = _collect_tags(column, is_checked=fixed is None)
+            lists = None if is_literal else cells.parse_list_texts(column)
+            if lists is None:
+                joined = cells.convert_to_texts(column)
+                marked = pc.any(pc.match_substring_regex(joined, _TAG_MARKS)).as_py()
+                if not marked:
+                    _log.info("%s: no cell holds | ; or , so white space separates the tags", column.key)
+                lists = replace(column, cells=pc.split_pattern_regex(joined, _TAG_MARKS if marked else r"\s+"))
+            column = lists
+        elements, owners = cells.flatten_lists(column)
+        cells.check_exact_floats(elements)
+        tag_texts = cells.convert_to_texts(elements)
+        # An empty element, as between two separators, is no tag.
+        there = ~cells.find_empty_texts(tag_texts).to_numpy(zero_copy_only=False)
+        levels, codes = cells.encode_distinct_texts(tag_texts.filter(pa.array(there)))
+        if fixed is None:
+            places = np.flatnonzero(there)
+            rows = replace(elements.rows, format_location=lambda tag: elements.rows.format_location(int(places[tag])))
+            cells.check_class_texts(replace(elements, rows=rows), levels, codes)
+        tags = SampleTags(len(column.cells), levels, owners[there], codes)
         return build_tags_label(name, tags, fixed, column.rows.format_location, column.key)
     cells.check_exact_floats(column)
     texts, codes = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(column))
     if fixed is None:
         cells.check_class_texts(column, texts, codes)
     return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
-
-
-def _find_configured_classes(wanted: LabelSource, column: Column) -> tuple[ClassValue, ...] | None:
-    """Returns the classes that the configuration lists, by name or as columns; None if it lists none."""
-    listed = wanted.source if isinstance(wanted.source, tuple) else None
-    classes = wanted.classes if wanted.classes is not None else listed
-    return None if classes is None else encode.parse_configured_classes(classes, column.key)
 
 
 def _convert_numeric_label(
@@ -162,30 +177,6 @@ def _convert_number_column(
     )
 
 
-def _collect_tags(column: Column, *, is_checked: bool) -> SampleTags:
-    """Returns the tags in a column of lists; where `is_checked`, their texts must be able to be classes."""
-    elements, owners = cells.flatten_lists(column)
-    cells.check_exact_floats(elements)
-    texts = cells.convert_to_texts(elements)
-    # An empty element, as between two separators, is no tag.
-    there = ~cells.find_empty_texts(texts).to_numpy(zero_copy_only=False)
-    levels, codes = cells.encode_distinct_texts(texts.filter(pa.array(there)))
-    if is_checked:
-        places = np.flatnonzero(there)
-        rows = replace(elements.rows, format_location=lambda tag: elements.rows.format_location(int(places[tag])))
-        cells.check_class_texts(replace(elements, rows=rows), levels, codes)
-    return SampleTags(len(column.cells), levels, owners[there], codes)
-
-
-def _split_tags(column: Column) -> Column:
-    """Returns the column with its texts split into lists of tags."""
-    texts = cells.convert_to_texts(column)
-    marked = pc.any(pc.match_substring_regex(texts, _TAG_MARKS)).as_py()
-    if not marked:
-        _log.info("%s: no cell holds | ; or , so white space separates the tags", column.key)
-    return replace(column, cells=pc.split_pattern_regex(texts, _TAG_MARKS if marked else r"\s+"))
-
-
 def _convert_marks(
     name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None, *, single: bool
 ) -> Label:
@@ -194,13 +185,41 @@ def _convert_marks(
     `classes` names the classes in the order of the numbers; None names them 0 to k - 1. Raises ConfigError, naming the
     row, for other numbers than 0 and 1, and if `single` unless one number is 1.
     """
-    width = compute_vector_width(columns)
-    named, blocks = _choose_class_names(columns[0], classes, width), _iterate_marks(columns, width)
+    width, first, rows = compute_vector_width(columns), columns[0], len(columns[0].cells)
+    if classes is not None and len(classes) != width:
+        raise ConfigError(
+            f"{first.key}: classes has {format_count(len(classes), 'class', 'classes')}, but {first.display_name} "
+            f"holds {format_count(width, 'number')} per row, one per class; list that many classes, in the order of "
+            "the numbers"
+        )
+    named = tuple(range(width)) if classes is None else classes
+    blocks: list[npt.NDArray[Any]] = []
+    step = max(1, _BLOCK_NUMBERS // width)
+    for start in range(0, rows, step):
+        parts = [slice_column_rows(column, start, min(rows, start + step)) for column in columns]
+        flat = [cells.flatten_lists(part)[0] if cells.has_lists(part) else part for part in parts]
+        numbers = [cells.convert_to_numbers(part, "float").astype(np.float64, copy=False) for part in flat]
+        marks = np.concatenate([each.reshape(len(parts[0].cells), -1) for each in numbers], axis=1)
+        ones = marks.sum(axis=1)
+        if (other := ((marks != 0) & (marks != 1)).any(axis=1)).any():
+            row = int(np.argmax(other))
+            raise ConfigError(
+                f"{first.key}: {first.rows.format_location(start + row)} holds {_format_first_numbers(marks[row])}; "
+                "several numbers per row give a class only if each is 0 or 1: use type: float for a vector or for "
+                "soft labels, or correct the row"
+            )
+        if single and (ones != 1).any():
+            row = int(np.argmax(ones != 1))
+            raise ConfigError(
+                f"{first.key}: {first.rows.format_location(start + row)} holds {_format_first_numbers(marks[row])}, "
+                f"which contains {ones[row]:g} ones; a category needs exactly one 1 in each row: use type: tags for "
+                "any number of classes per sample, or correct the row"
+            )
+        blocks.append(np.asarray(marks.argmax(axis=1), np.int64) if single else np.packbits(marks == 1, axis=1))
+    values = np.concatenate(blocks)
     if single:
-        numbers: Int64s = np.concatenate([_find_marked_classes(marks, part) for part, marks in blocks])
-        return numbers, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), numbers)
-    packed: PackedTags = np.concatenate([_pack_marks_to_bits(marks, part) for part, marks in blocks])
-    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), packed)
+        return values, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), values)
+    return values, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), values)
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
@@ -211,7 +230,7 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     column = columns[0]
     if not cells.has_lists(column):
         return len(columns)
-    lengths = _compute_list_lengths(column.cells)
+    lengths = cells.compute_list_lengths(column.cells)
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
@@ -220,19 +239,6 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
             "same number of values in every row, and at least one"
         )
     return int(lengths[0])
-
-
-def _find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
-    """Returns the columns that hold a label's classes as 0 and 1; None if cells hold the classes by name.
-
-    `listed`: the configuration lists several columns. `single`: exactly one number is 1, as for a category.
-    """
-    if listed:
-        return columns
-    if not cells.has_lists(columns[0]):
-        lists = _parse_mark_texts(columns[0], single=single)
-        return None if lists is None else [lists]
-    return columns if single or _is_array_column(columns[0]) or _has_only_zeros_and_ones(columns[0]) else None
 
 
 def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
@@ -285,143 +291,10 @@ def _all_texts_match(texts: Texts, pattern: str) -> bool:
 
 
 def _has_equal_lengths(lists: Any) -> bool:
-    lengths = _compute_list_lengths(lists)
+    lengths = cells.compute_list_lengths(lists)
     return bool(lengths.size and lengths[0] > 1 and (lengths == lengths[0]).all())
 
 
-def _compute_list_lengths(lists: Any) -> npt.NDArray[np.int64]:
-    """Returns the length of each list; a missing list has length 0."""
-    lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _choose_class_names(column: Column, classes: tuple[ClassValue, ...] | None, width: int) -> tuple[ClassValue, ...]:
-    if classes is None:
-        return tuple(range(width))
-    if len(classes) != width:
-        raise ConfigError(
-            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, but {column.display_name} "
-            f"holds {format_count(width, 'number')} per row, one per class; list that many classes, in the order of "
-            "the numbers"
-        )
-    return classes
-
-
-def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Column, Marks]]:
-    """Yields blocks of rows: the block of the first column, and the numbers of all columns, (rows, width)."""
-    rows = len(columns[0].cells)
-    step = max(1, _BLOCK_NUMBERS // width)
-    for start in range(0, rows, step):
-        parts = [slice_column_rows(column, start, min(rows, start + step)) for column in columns]
-        yield parts[0], np.concatenate([_convert_to_mark_rows(part) for part in parts], axis=1)
-
-
-def _convert_to_mark_rows(part: Column) -> Marks:
-    """Returns the numbers of a column of lists, (rows, k), or of another column, (rows, 1)."""
-    flat = cells.flatten_lists(part)[0] if cells.has_lists(part) else part
-    return cells.convert_to_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
-
-
-def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
-    _check_marks(marks, part)
-    ones = marks.sum(axis=1)
-    if (ones != 1).any():
-        row = int(np.argmax(ones != 1))
-        raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}, which contains "
-            f"{ones[row]:g} ones; a category needs exactly one 1 in each row: use type: tags for any number of "
-            "classes per sample, or correct the row"
-        )
-    return np.asarray(marks.argmax(axis=1), np.int64)
-
-
-def _pack_marks_to_bits(marks: Marks, part: Column) -> PackedTags:
-    _check_marks(marks, part)
-    return np.packbits(marks == 1, axis=1)
-
-
-def _check_marks(marks: Marks, part: Column) -> None:
-    other = ((marks != 0) & (marks != 1)).any(axis=1)
-    if other.any():
-        row = int(np.argmax(other))
-        raise ConfigError(
-            f"{part.key}: {part.rows.format_location(row)} holds {_format_first_numbers(marks[row])}; several "
-            "numbers per row give a class only if each is 0 or 1: use type: float for a vector or for soft labels, or "
-            "correct the row"
-        )
-
-
-def _format_first_numbers(numbers: Marks) -> str:
+def _format_first_numbers(numbers: npt.NDArray[np.float64]) -> str:
     shown = ", ".join(f"{number:g}" for number in numbers[:_SHOWN_NUMBERS])
     return f"[{shown}, ...]" if numbers.size > _SHOWN_NUMBERS else f"[{shown}]"
-
-
-# --- Labels of type tags: any number of classes a sample, as packed bits. Pure.
-#
-# A column is uint8 (n, ceil(K / 8)), `numpy.packbits` of the 0 and 1 that a batch carries for each of the K classes.
-
-
-PackedTags = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleTags:
-    """The tags of `samples` samples. `texts` are the distinct tags, and sample `rows[i]` has the tag `codes[i]`."""
-
-    samples: int
-    texts: Sequence[str]
-    rows: Int64s
-    codes: Int64s
-
-
-def build_tags_label(
-    name: str, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None, format_location: LocationFormatter, key: str
-) -> tuple[PackedTags, LabelSpec]:
-    """Numbers the tags of a label, and returns them packed, with the spec. `fixed` are the configured classes.
-
-    Raises ConfigError for a tag that is not among these, and where no sample has any tag.
-    """
-
-    def format_code_location(code: int) -> str:
-        return f" ({format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
-
-    if not (tagged.texts or fixed):
-        raise ConfigError(
-            f"{key}: no sample has a tag, so there are no classes; add tags to the data, or list the classes under "
-            "classes"
-        )
-    classes = order_classes(tagged.texts) if fixed is None else fixed
-    numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
-    packed = _make_empty_tags(tagged.samples, len(classes))
-    # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
-    # them.
-    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
-    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
-
-
-def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
-    """Returns the same tags after class k has become class `numbers[k]` of `width`."""
-    moved = _make_empty_tags(len(packed), width)
-    for old, new in enumerate(numbers.tolist()):
-        moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
-    return moved
-
-
-def add_tag_counts_to_spec(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
-    """Returns `spec` with the number of samples of each tag."""
-    return replace(spec, counts=tuple(int(_find_samples_with_tag(packed, tag).sum()) for tag in range(spec.width)))
-
-
-def _make_empty_tags(samples: int, width: int) -> PackedTags:
-    return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
-
-
-def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
-    # The order of `numpy.packbits`: the first class of a byte is its highest bit.
-    return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
-
-
-def _find_samples_with_tag(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
-    """Returns which samples have the tag, (n,)."""
-    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit_mask(np.int64(tag)) != 0
-    return having

@@ -1,16 +1,22 @@
-"""Says what a text means as a label, and converts label values of any source to those that a batch carries. Pure.
+"""Says what a text means as a label, and converts label values of any source to those that a batch carries.
 
-All sources ask here what is a number, a missing value, a list and a class, so that a cell means the same in each.
+All sources ask here what is a number, a missing value, a list and a class, so that a cell means the same in each. Tags,
+any number of classes a sample, are packed bits: uint8 (n, ceil(K / 8)), `numpy.packbits` of the 0 and 1 that a batch
+carries for each of the K classes.
+
+Faults of the data are collected, so that one message has as many as a person corrects in one go.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -18,11 +24,87 @@ import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_list
-from streamd.dataset.labels.faults import SHOWN_FAULTS, format_other_locations
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES
+
+_log: Final = logging.getLogger("streamd.sources")
+SHOWN_FAULTS: Final = 10  # of one kind in a message
+
+
+def format_other_locations(
+    rows: Sequence[int], format_location: LocationFormatter, format_value: Callable[[int], str] | None = None
+) -> str:
+    """Formats all `rows` but the first, which the message names: ` (also line 7 'x', line 9 'y' and 3 more)`.
+
+    Returns an empty text for one row. `format_value` formats what is in a row.
+    """
+    if len(rows) <= 1:
+        return ""
+    shared = format_location(rows[0]).rpartition(", ")
+    prefix = f"{shared[0]}{shared[1]}"
+    shown = [
+        f"{format_location(row).removeprefix(prefix)}{f' {format_value(row)}' if format_value else ''}"
+        for row in rows[1:SHOWN_FAULTS]
+    ]
+    more = f" and {len(rows) - SHOWN_FAULTS:,} more" if len(rows) > SHOWN_FAULTS else ""
+    return f" (also {', '.join(shown)}{more})"
+
+
+class FaultCollector:
+    """Collects errors of the data until all of them are known. Created by `raise_collected_faults`."""
+
+    def __init__(self) -> None:
+        self.errors: list[ConfigError] = []
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keeps a ConfigError of the code inside, so that the code after it still runs."""
+        try:
+            yield
+        except ConfigError as error:
+            self.errors.append(error)
+
+
+@contextmanager
+def raise_collected_faults() -> Iterator[FaultCollector]:
+    """Raises one ConfigError at the end, with a line for each collected error.
+
+    An error that ends the block early is one of them.
+    """
+    faults = FaultCollector()
+    with faults.collect():
+        yield faults
+    if len(faults.errors) > 1:
+        messages = "\n".join(map(str, faults.errors))
+        faults.errors.clear()
+        raise ConfigError(messages)
+    # An error refers to the frames that it passed. If this frame referred to the error in turn, all of them, and the
+    # files that they have open, would stay until the next garbage collection.
+    while faults.errors:
+        raise faults.errors.pop()
+
+
+def warn_of_equal_classes(where: str, what: str, names: Sequence[int | str], numbers: Iterable[object]) -> None:
+    """Warns of classes with the same name; `numbers` are what the data call each, and `what` these are."""
+    same: dict[int | str, list[object]] = {}
+    for name, number in zip(names, numbers, strict=True):
+        same.setdefault(name, []).append(number)
+    for name, several in same.items():
+        if len(several) > 1:
+            _log.warning(
+                "%s: %s %s have the same name %r, and are learned as %d classes; give each a name of its own, or "
+                "use one of them for all",
+                where,
+                what,
+                " and ".join(map(repr, several)),
+                name,
+                len(several),
+            )
+
+
+# --- texts, classes and numbers
 
 ClassValue = int | str
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
@@ -31,23 +113,9 @@ NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 # What programs write for a missing value, in lower case. Where the other cells are numbers, it is no class.
 MISSING_WORDS: Final = frozenset(
     [
-        *(
-            "nan",
-            "-nan",
-            "nat",
-            "none",
-            "null",
-            "nil",
-            "undefined",
-            "missing",
-            "n/a",
-            "n.a.",
-            "na",
-            "<na>",
-            "#n/a",
-            "#na",
-        ),
-        *("(null)", "\\n", "?", "-", "--", ".", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+        *("nan", "-nan", "nat", "none", "null", "nil", "undefined", "missing", "(null)", "\\n"),
+        *("n/a", "n.a.", "na", "<na>", "#n/a", "#na", "?", "-", "--", "."),
+        *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
         *("#value!", "#ref!", "#name?", "#num!", "#div/0!", "#null!"),
     ]
 )
@@ -203,20 +271,17 @@ def lookup_class_numbers(
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
         unknown, *others = np.flatnonzero(positions < 0).tolist()
-        them = "them" if others else "it"
+        them, nor = "them" if others else "it", ""
+        if others:
+            shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
+            more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
+            nor = f"; nor {'is' if len(others) == 1 else 'are'} {shown}{more}"
         raise ConfigError(
             f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not one of the configured classes "
-            f"{format_classes(classes)}{_format_other_texts(texts, others, format_code_location)}; add {them} to "
-            f"classes, or correct {them} in the data{suggest_name(texts[unknown], numbers)}"
+            f"{format_classes(classes)}{nor}; add {them} to classes, or correct {them} in the data"
+            f"{suggest_name(texts[unknown], numbers)}"
         )
     return positions
-
-
-def _format_other_texts(texts: Sequence[str], others: Sequence[int], format_code_location: Callable[[int], str]) -> str:
-    """Formats the `others` of the same kind, for a message about one text."""
-    shown = ", ".join(f"{texts[code]!r}{format_code_location(code)}" for code in others[: SHOWN_FAULTS - 1])
-    more = f" and {len(others) - SHOWN_FAULTS + 1:,} more" if len(others) >= SHOWN_FAULTS else ""
-    return f"; nor {'is' if len(others) == 1 else 'are'} {shown}{more}" if others else ""
 
 
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
@@ -325,3 +390,71 @@ def build_string_spec(
     if with_nul.size:  # NULs pad the fields of fixed width
         raise ConfigError(f"{key}: {format_location(int(with_nul[0]))} holds a text with a NUL in it; remove it")
     return LabelSpec(name, "string", text_bytes=longest)
+
+
+# --- tags
+
+PackedTags = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTags:
+    """The tags of `samples` samples. `texts` are the distinct tags, and sample `rows[i]` has the tag `codes[i]`."""
+
+    samples: int
+    texts: Sequence[str]
+    rows: Int64s
+    codes: Int64s
+
+
+def build_tags_label(
+    name: str, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None, format_location: LocationFormatter, key: str
+) -> tuple[PackedTags, LabelSpec]:
+    """Numbers the tags of a label, and returns them packed, with the spec. `fixed` are the configured classes.
+
+    Raises ConfigError for a tag that is not among these, and where no sample has any tag.
+    """
+
+    def format_code_location(code: int) -> str:
+        return f" ({format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
+
+    if not (tagged.texts or fixed):
+        raise ConfigError(
+            f"{key}: no sample has a tag, so there are no classes; add tags to the data, or list the classes under "
+            "classes"
+        )
+    classes = order_classes(tagged.texts) if fixed is None else fixed
+    numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
+    packed = _make_empty_tags(tagged.samples, len(classes))
+    # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
+    # them.
+    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
+    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
+
+
+def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
+    """Returns the same tags after class k has become class `numbers[k]` of `width`."""
+    moved = _make_empty_tags(len(packed), width)
+    for old, new in enumerate(numbers.tolist()):
+        moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
+    return moved
+
+
+def add_tag_counts_to_spec(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
+    """Returns `spec` with the number of samples of each tag."""
+    return replace(spec, counts=tuple(int(_find_samples_with_tag(packed, tag).sum()) for tag in range(spec.width)))
+
+
+def _make_empty_tags(samples: int, width: int) -> PackedTags:
+    return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
+
+
+def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
+    # The order of `numpy.packbits`: the first class of a byte is its highest bit.
+    return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
+
+
+def _find_samples_with_tag(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
+    """Returns which samples have the tag, (n,)."""
+    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit_mask(np.int64(tag)) != 0
+    return having

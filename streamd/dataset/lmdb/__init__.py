@@ -1,6 +1,6 @@
-"""Images in LMDB files that ml-pyxis wrote: `scan` lists them with the library, `store` copies them without it.
+"""Images in LMDB files that ml-pyxis wrote: `scan` lists them with the library, `open_store` copies them without it.
 
-`pyxis_layout` reads and writes the format of their values (pure). `file_head` tells whether a file is whole (pure).
+`pyxis_layout` reads and writes the format of their values, and tells whether a file is whole (pure).
 """
 
 from __future__ import annotations

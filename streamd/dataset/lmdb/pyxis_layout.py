@@ -45,12 +45,12 @@ def build_sample_key(number: int) -> bytes:
 
 def encode_sample(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Returns the value of one sample, with its arrays by name, byte for byte as `pyxis.Writer` writes it."""
-    return encode({name: _encode_array(array) for name, array in arrays.items()})
-
-
-def _encode_array(array: npt.NDArray[Any]) -> bytes:
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return encode({b"type": _ARRAY_TYPE, b"dtype": array.dtype.str, b"shape": array.shape, b"data": data})
+    values: dict[str, bytes] = {}
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        fields = {b"type": _ARRAY_TYPE, b"dtype": array.dtype.str, b"shape": array.shape, b"data": data}
+        values[name] = encode(fields)
+    return encode(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,26 +205,20 @@ def is_file_whole(data: bytes | memoryview, head: LmdbHead) -> bool:
         start = page * head.page_bytes
         if start + head.page_bytes > len(data):
             return False
-        below, last = _list_child_pages(data[start : start + head.page_bytes])
+        # The pages below this one, and the last of the pages that hold its large values. The bounds keep a damaged page
+        # from raising here. A wrong page number does no harm, since each is checked.
+        body, last = data[start : start + head.page_bytes], 0
+        kind, lower = _PAGE.unpack_from(body)
+        for (at,) in struct.iter_unpack("<H", body[_PAGE.size : min(lower, len(body)) & ~1]):
+            low, high, flags, key_bytes = _NODE.unpack_from(body, min(at, len(body) - _NODE.size))
+            value = body[at + _NODE.size + key_bytes :]
+            if kind & _BRANCH:
+                pending.append(low | high << 16 | flags << 32)
+            elif kind & _LEAF and flags & _LARGE and len(value) >= _NUMBER.size:
+                pages = -(-(_PAGE.size + (low | high << 16)) // len(body))
+                last = max(last, int(_NUMBER.unpack_from(value)[0]) + pages - 1)
+            elif kind & _LEAF and flags & _TABLE and len(value) >= _TABLE_BYTES:
+                pending.append(int(_NUMBER.unpack_from(value, _TABLE_BYTES - _NUMBER.size)[0]))
         if (last + 1) * head.page_bytes > len(data):
             return False
-        pending += below
     return True
-
-
-def _list_child_pages(page: bytes | memoryview) -> tuple[list[int], int]:
-    """Returns the pages below one, and the last of the pages that hold its large values."""
-    kind, lower = _PAGE.unpack_from(page)
-    below, last = [], 0
-    # The bounds keep a damaged page from raising here. A wrong page number does no harm, since the caller checks each.
-    for (at,) in struct.iter_unpack("<H", page[_PAGE.size : min(lower, len(page)) & ~1]):
-        low, high, flags, key_bytes = _NODE.unpack_from(page, min(at, len(page) - _NODE.size))
-        value = page[at + _NODE.size + key_bytes :]
-        if kind & _BRANCH:
-            below.append(low | high << 16 | flags << 32)
-        elif kind & _LEAF and flags & _LARGE and len(value) >= _NUMBER.size:
-            pages = -(-(_PAGE.size + (low | high << 16)) // len(page))
-            last = max(last, int(_NUMBER.unpack_from(value)[0]) + pages - 1)
-        elif kind & _LEAF and flags & _TABLE and len(value) >= _TABLE_BYTES:
-            below.append(int(_NUMBER.unpack_from(value, _TABLE_BYTES - _NUMBER.size)[0]))
-    return below, last

@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.text import format_count
-from streamd.dataset.arrays.npy_images import Images, find_own_array, list_npy_images
+from streamd.dataset.arrays.npy_scan import Images, find_own_array, list_npy_images
 from streamd.dataset.arrays.pixels import INSPECTED_IMAGES, format_range_warning, inspect_image_array
-from streamd.dataset.files.beside import build_images_key
-from streamd.dataset.labels import npy_columns
+from streamd.dataset.labels import columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.lmdb import LmdbSource
@@ -59,7 +58,7 @@ from streamd.dataset.manifest.types import (
     build_row_name,
 )
 from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, stat_files, translate_read_errors
-from streamd.dataset.sources import ArrayForm, LabelSource
+from streamd.dataset.sources import ArrayForm, LabelSource, build_images_key
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -88,19 +87,27 @@ def scan_lmdb(
     `images` are those of a sample; None means the source's own, which hold what `raw` says. Raises ConfigError.
     """
     key = f"streams.{stream}.source.path"
-    path = _find_data_file(source.path, key)
+    with translate_read_errors(source.path, key):
+        data = source.path / _DATA_FILE if source.path.is_dir() else source.path
+        if source.path.is_dir() and not data.exists():
+            raise ConfigError(
+                f"{key}: the folder {format_path(source.path)} holds no {_DATA_FILE}, as LMDB's do; correct the path"
+            )
+        path = data.resolve(strict=True)
     files = [os.fsencode(path.name)]
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), key), files, progress)
     asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
         own = find_own_array(stream, source.images, images, raw)
-        wanted = [_ImageArray(own.name, own.key, own.form), *_list_further_images(stream, own.inside)]
+        wanted = [_ImageArray(own.name, own.key, own.form)]
+        for name, image in own.inside.items():
+            wanted.append(_ImageArray(str(image.place), build_images_key(stream, name), image.form))
         listing = _LmdbListing(file, source, wanted, keys, f"streams.{stream}.source.names")
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
-    columns = {
+    found = {
         name: [listing.build_label_column(array, build_label_key(stream, name)) for array in several]
         for name, several in asked.items()
     }
@@ -111,7 +118,7 @@ def scan_lmdb(
         files,
         sizes,
         mtimes_ns,
-        *convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count)),
+        *convert_labels(labels, found | columns.read_label_files(stream, labels, file.count)),
         arrays=first.arrays,
         extra=first.extra,
         display_names=listing.join_display_names(),
@@ -126,21 +133,6 @@ class _ImageArray:
     name: str
     key: str
     form: ArrayForm | None
-
-
-def _list_further_images(stream: str, images: Images) -> list[_ImageArray]:
-    return [_ImageArray(str(image.place), build_images_key(stream, name), image.form) for name, image in images.items()]
-
-
-def _find_data_file(path: Path, key: str) -> Path:
-    """Returns the file that holds the data: `path`, or the data file in that folder, with links followed."""
-    with translate_read_errors(path, key):
-        data = path / _DATA_FILE if path.is_dir() else path
-        if path.is_dir() and not data.exists():
-            raise ConfigError(
-                f"{key}: the folder {format_path(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path"
-            )
-        return data.resolve(strict=True)
 
 
 @dataclass(slots=True)
@@ -215,12 +207,17 @@ class _LmdbListing:
             if number % PROGRESS_FILES == 0:
                 progress(number)
         progress(self._file.count)
-        self._warn_of_pixels_beyond_range(next(iter(known.values())))
+        template = next(iter(known.values()))
+        for image in self._images:
+            bounds = self._range if image.form is None else None
+            first = None if bounds is None else self._read_images_to_inspect(template, image.name)
+            if bounds is not None and first is not None and (warning := format_range_warning(first, bounds)):
+                _log.warning("%s: %r of %s: %s", image.key, image.name, format_path(self._file.path), warning)
 
     def build_label_column(self, array: str, key: str) -> Column:
         """Returns the values of a label's array, once all samples were read."""
         values, path = self.collectors[array].join_values(), self._file.path
-        return npy_columns.build_array_column(values, path, f"{path.name}:{array}", key, self._file.count)
+        return columns.build_array_column(values, path, f"{path.name}:{array}", key, self._file.count)
 
     def list_images(self, files: Sequence[bytes], sizes: Int64s, mtimes_ns: Int64s) -> list[ImageArrays]:
         """Returns where the images lie, in their order, once all samples were read. All lie in the same file."""
@@ -248,30 +245,26 @@ class _LmdbListing:
         if not self.arrays:
             # The first sample decides which array holds the names. That array is added to `_keys` now, so that the loop
             # below checks it too.
-            self._collect_names(template.fields)
+            fields = template.fields
+            packed = (name for name, each in fields.items() if is_packed_name_key(name) and each.dtype.kind == "S")
+            self._name_array = self._name_array or next(packed, None)
+            if self._name_array is not None:
+                found = fields.get(self._name_array)
+                if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
+                    raise ConfigError(
+                        f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, but a name "
+                        "must be a single text; name another array"
+                    )
+                self._keys.setdefault(self._name_array, self._names_key)
+                self.collectors.setdefault(self._name_array, _ArrayCollector())
         for name, key in (*self._keys.items(), *((image.name, image.key) for image in self._images)):
             self._check_sample_array(number, name, key, template.fields)
         if not self.arrays:
             self.arrays = [self._build_array_files(template, image) for image in self._images]
             for name, key in self._keys.items():
                 each, file = template.fields[name], format_path(self._file.path)
-                npy_columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
+                columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
         return template
-
-    def _collect_names(self, fields: Mapping[str, ArrayField]) -> None:
-        """Adds the array of names to those collected: the configured one, or the one that a pack has kept."""
-        packed = (name for name, found in fields.items() if is_packed_name_key(name) and found.dtype.kind == "S")
-        self._name_array = self._name_array or next(packed, None)
-        if self._name_array is None:
-            return
-        found = fields.get(self._name_array)
-        if found is not None and (found.dtype.kind not in _TEXT_KINDS or prod(found.shape) != 1):
-            raise ConfigError(
-                f"{self._names_key}: {self._name_array!r} is {found} in {self._format_sample(0)}, but a name must be "
-                "a single text; name another array"
-            )
-        self._keys.setdefault(self._name_array, self._names_key)
-        self.collectors.setdefault(self._name_array, _ArrayCollector())
 
     def join_display_names(self) -> list[bytes] | None:
         """Returns the name of each sample; None where the file has no names."""
@@ -319,14 +312,6 @@ class _LmdbListing:
             image.form,
         )
         return ArrayFiles(shape, (0, count), (0,), stored)
-
-    def _warn_of_pixels_beyond_range(self, template: ValueTemplate) -> None:
-        """Warns if many pixels of the first images lie outside the range; `template` is the layout of the first."""
-        for image in self._images:
-            bounds = self._range if image.form is None else None
-            first = None if bounds is None else self._read_images_to_inspect(template, image.name)
-            if bounds is not None and first is not None and (warning := format_range_warning(first, bounds)):
-                _log.warning("%s: %r of %s: %s", image.key, image.name, format_path(self._file.path), warning)
 
     def _read_images_to_inspect(self, template: ValueTemplate, name: str) -> npt.NDArray[Any]:
         """Reads the first images as they are stored."""
@@ -378,8 +363,25 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, max_dbs=2) as environment,
             environment.begin(buffers=True) as transaction,
         ):
-            count, cursor = _open_sample_cursor(environment, transaction, f"{key}: {format_path(path)}")
-            with cursor:
+            what = f"{key}: {format_path(path)}"
+            try:
+                data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
+            except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
+                with transaction.cursor() as keys:
+                    first = [bytes(found[:_KEY_CHARS]) for found in islice(keys.iternext(values=False), _KEYS_SHOWN)]
+                texts = ", ".join(repr(found.decode("utf-8", "backslashreplace")) for found in first)
+                raise ConfigError(
+                    f"{what} holds {f'the keys {texts}' if first else 'nothing'}, but no samples in the format of "
+                    f"ml-pyxis; {_LAYOUT}"
+                ) from error
+            said = transaction.get(COUNT_KEY, db=meta)
+            if said is None or not bytes(said).isdigit():
+                raise ConfigError(
+                    f"{what} does not say how many samples it has; close its pyxis.Writer, which writes that last"
+                )
+            if not (count := int(bytes(said))):
+                raise ConfigError(f"{what} has no samples; put some in, or name another")
+            with transaction.cursor(data) as cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it again") from error
@@ -404,40 +406,16 @@ def _read_lmdb_head(path: Path, key: str) -> LmdbHead:
     return head
 
 
-def _open_sample_cursor(
-    environment: lmdb.Environment, transaction: lmdb.Transaction[memoryview], what: str
-) -> tuple[int, lmdb.Cursor[memoryview]]:
-    """Returns the number of samples, and a cursor over them."""
-    try:
-        data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
-    except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
-        raise ConfigError(
-            f"{what} holds {_format_first_keys(transaction)}, but no samples in the format of ml-pyxis; {_LAYOUT}"
-        ) from error
-    count = transaction.get(COUNT_KEY, db=meta)
-    if count is None or not bytes(count).isdigit():
-        raise ConfigError(
-            f"{what} does not say how many samples it has; close its pyxis.Writer, which writes that last"
-        )
-    if not int(bytes(count)):
-        raise ConfigError(f"{what} has no samples; put some in, or name another")
-    return int(bytes(count)), transaction.cursor(data)
-
-
-def _format_first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
-    with transaction.cursor() as cursor:
-        keys = [bytes(found[:_KEY_CHARS]) for found in islice(cursor.iternext(values=False), _KEYS_SHOWN)]
-    texts = [found.decode("utf-8", "backslashreplace") for found in keys]
-    return f"the keys {', '.join(map(repr, texts))}" if keys else "nothing"
-
-
 def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
     """Returns the address at which the file is mapped in this process, in one piece. `value` is any of its values.
 
     Raises ConfigError when the system's answer proves wrong.
     """
     address = find_memory_address(value)
-    origin = _read_base_from_proc_maps(address)
+    lines = _MAPS.read_text(errors="replace").splitlines()
+    maps = ((*span.split("-"), offset) for span, _, offset, *_ in (line.split(maxsplit=3) for line in lines))
+    spans = ((int(start, 16), int(stop, 16), int(offset, 16)) for start, stop, offset in maps)
+    origin = next((start - offset for start, stop, offset in spans if start <= address < stop), address)
     with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
@@ -446,12 +424,3 @@ def read_mapping_base_address(value: memoryview, file: PyxisFile) -> int:
                 "it; on a machine where it can be read, pack its stream into another format"
             )
     return origin
-
-
-def _read_base_from_proc_maps(address: int) -> int:
-    for line in _MAPS.read_text(errors="replace").splitlines():
-        span, _, offset, *_ = line.split(maxsplit=3)
-        start, stop = (int(end, 16) for end in span.split("-"))
-        if start <= address < stop:
-            return start - int(offset, 16)
-    return address

@@ -141,17 +141,11 @@ class TextColumn:
     def iterate_blocks(self) -> Iterator[TextFields]:
         """Yields the fields in blocks, (rows,) each."""
         step = max(1, _BLOCK_BYTES // self.dtype.itemsize)
-        for texts in self._iterate_slices(step):
-            yield np.array(texts.cast("large_binary").to_pylist(), self.dtype)
-
-    def _iterate_slices(self, step: int) -> Iterator[Any]:
-        """Yields the texts, at most `step` at a time."""
-        if self._rows is None:
-            for piece in self._pieces:
-                yield from (piece.slice(start, step) for start in range(0, len(piece), step))
-        else:
-            for piece, rows in split_rows_by_column_piece(self._pieces, self._rows):
-                yield from (piece.take(rows[start : start + step]) for start in range(0, len(rows), step))
+        pieces = ((piece, None) for piece in self._pieces)
+        for piece, rows in pieces if self._rows is None else split_rows_by_column_piece(self._pieces, self._rows):
+            for start in range(0, len(piece if rows is None else rows), step):
+                texts = piece.slice(start, step) if rows is None else piece.take(rows[start : start + step])
+                yield np.array(texts.cast("large_binary").to_pylist(), self.dtype)
 
 
 def split_rows_by_column_piece(pieces: Sequence[Any], rows: RowIndices) -> Iterator[tuple[Any, RowIndices]]:

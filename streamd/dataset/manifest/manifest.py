@@ -21,12 +21,12 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -44,32 +44,13 @@ from streamd.dataset.manifest.columns import (
     build_name_columns,
     narrow_integers,
 )
-from streamd.dataset.manifest.image_files import (
-    ARRAY_PREFIX,
-    IMAGE_PREFIX,
-    ROW_FRAMES_PREFIX,
-    ImageArrayHeader,
-    ListedArrays,
-    ListedImage,
-    build_array_columns,
-    build_array_headers,
-    build_image_columns,
-    build_row_frame_columns,
-    digest_image_arrays,
-    digest_image_files,
-    digest_row_frames,
-    encode_image_roots,
-    find_array_contradiction,
-    is_frame_column,
-    list_array_columns,
-    list_image_columns,
-)
 from streamd.dataset.manifest.types import (
     DRAWN_SIZE_COLUMNS,
     ArrayFiles,
+    ImageArrays,
+    ImageFiles,
     Int64s,
     LabelValues,
-    ListedValues,
     ScannedSamples,
     ShardFiles,
     build_row_name,
@@ -92,25 +73,37 @@ def compute_content_id(scanned: ScannedSamples) -> str:
     # the file, so that the digest does not depend on the form of the manifest.
     _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
-        _digest_label(digest, name, scanned.specs[name], scanned.labels[name])
+        spec, values = scanned.specs[name], scanned.labels[name]
+        kind = f"{spec.type} {spec.width}" if spec.width else spec.type
+        for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
+            digest.add_part(part)
+        several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
+        _digest_columns(digest, *several)
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
         _digest_columns(digest, *_build_row_columns(scanned).values())
     if scanned.weights is not None:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
-    digest_image_files(digest, scanned.images)
-    digest_image_arrays(digest, scanned.image_arrays)
-    digest_row_frames(digest, scanned.row_frames)
+    # Further images, and the frames of clips. Without any, nothing is added.
+    for name, image in sorted(scanned.images.items()):
+        digest.add_part("image")
+        digest.add_part(name)
+        ends = np.cumsum([0, *map(len, image.files)], dtype="<u8")
+        digest.add_part_in_pieces(int(ends[-1]), image.files)
+        for column in (ends, image.sizes.astype("<i8")):
+            digest.add_part(column.tobytes())
+        if image.frames is not None:
+            digest.add_part(f"frames {image.frames.shape[1]}")
+            digest.add_part(image.frames.astype("<i8").tobytes())
+    for name, of_arrays in sorted(scanned.image_arrays.items()):
+        for part in ("array", name, msgspec.json.encode(of_arrays.arrays), b"\0".join(of_arrays.files)):
+            digest.add_part(part)
+        digest.add_part(of_arrays.sizes.astype("<i8").tobytes())
+    for name, rows in sorted(scanned.row_frames.items()):
+        for part in (f"row frames {rows.shape[1]}", name, rows.astype("<i8").tobytes()):
+            digest.add_part(part)
     return digest.hex_text()
-
-
-def _digest_label(digest: IdentityDigest, name: str, spec: LabelSpec, values: ListedValues) -> None:
-    kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-    for part in (name, kind, msgspec.json.encode(spec.classes), *((spec.unit,) if spec.is_ragged else ())):
-        digest.add_part(part)
-    several = (values.ends.astype(np.int64), values.numbers) if isinstance(values, RaggedColumn) else (values,)
-    _digest_columns(digest, *several)
 
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
@@ -143,8 +136,14 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     if scanned.display_names is not None:
         names = build_name_columns(scanned.display_names)
         columns |= {f"{DISPLAY_PREFIX}{name}": column for name, column in names.items()}
-    columns |= build_image_columns(scanned.images) | build_array_columns(scanned.image_arrays)
-    columns |= build_row_frame_columns(scanned.row_frames)
+    for name, image in scanned.images.items():
+        more = {"offset": image.offsets, _FRAMES: image.frames}
+        given = {column: values for column, values in more.items() if values is not None}
+        columns |= _build_file_columns(f"{IMAGE_PREFIX}{name}.", image, given)
+    for name, of_arrays in scanned.image_arrays.items():
+        extra = {f"{_EXTRA_PREFIX}{column}": values for column, values in of_arrays.extra.items()}
+        columns |= _build_file_columns(f"{ARRAY_PREFIX}{name}.", of_arrays, extra)
+    columns |= {f"{ROW_FRAMES_PREFIX}{name}": narrow_integers(rows) for name, rows in scanned.row_frames.items()}
     columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
     header = ManifestHeader(
         root=os.fsencode(scanned.root),
@@ -155,10 +154,27 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         columns=compute_extents(columns),
         arrays=scanned.arrays,
         shards=scanned.shards,
-        images=encode_image_roots(scanned.images),
-        image_arrays=build_array_headers(scanned.image_arrays),
+        images={name: _encode_root(image.root) for name, image in scanned.images.items()},
+        image_arrays={
+            name: ImageArrayHeader(image.arrays, _encode_root(image.root))
+            for name, image in scanned.image_arrays.items()
+        },
     )
     _write_file(path, header, columns.values())
+
+
+def _build_file_columns(
+    prefix: str, image: ImageFiles | ImageArrays, more: Mapping[str, Int64s]
+) -> dict[str, ColumnArray]:
+    """Returns the columns of the files of one further image, and `more` of them, by their names in the manifest."""
+    numbers = {"sizes": image.sizes, "mtimes_ns": image.mtimes_ns, **more}
+    own = build_name_columns(image.files) | {name: narrow_integers(values) for name, values in numbers.items()}
+    return {prefix + column: values for column, values in own.items()}
+
+
+def _encode_root(root: Path | None) -> bytes | None:
+    """Returns the root of a further image, as a header holds it; None is the root of the samples."""
+    return None if root is None else os.fsencode(root)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +207,7 @@ def write_manifest_copy(
     for name, files in images.items():
         prefix = IMAGE_PREFIX if name in listed.images else ARRAY_PREFIX
         columns[f"{prefix}{name}.mtimes_ns"] = narrow_integers(files.mtimes_ns)
-    roots = {name: None if each.root is None else os.fsencode(each.root) for name, each in images.items()}
+    roots = {name: _encode_root(each.root) for name, each in images.items()}
     header = ManifestHeader(
         root=os.fsencode(root),
         samples=listed.samples,
@@ -209,7 +225,24 @@ def write_manifest_copy(
 
 def _write_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     try:
-        _replace_file(path, header, columns)
+        number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(encode_header(header))
+                # Each column begins at a multiple of 64 in the file. So does the first one, from which
+                # `compute_extents` counts.
+                for column in columns:
+                    file.write(bytes(align_offset(file.tell()) - file.tell()))
+                    file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
+                file.flush()
+                # The data are on the disk before the name refers to them: after a power cut the name has the old file
+                # or the whole new one. Processes that have mapped the old file keep it.
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
@@ -225,22 +258,6 @@ def _to_little_endian(values: ColumnArray) -> ColumnArray:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def _replace_file(path: Path, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
-    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(number, "wb") as file:
-            _write_header_and_columns(file, header, columns)
-            file.flush()
-            # The data are on the disk before the name refers to them: after a power cut the name has the old file or
-            # the whole new one. Processes that have mapped the old file keep it.
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
 def sync_folder(folder: Path) -> None:
     """Syncs a folder, so that a power cut cannot undo that a file was created or renamed in it. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -248,14 +265,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_header_and_columns(file: BinaryIO, header: ManifestHeader, columns: Iterable[WritableColumn]) -> None:
-    file.write(encode_header(header))
-    # Each column begins at a multiple of 64 in the file. So does the first one, from which `compute_extents` counts.
-    for column in columns:
-        file.write(bytes(align_offset(file.tell()) - file.tell()))
-        file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
 
 
 class Manifest:
@@ -497,6 +506,123 @@ def _view_column(data: ColumnArray, extent: ColumnExtent) -> ColumnArray:
     return np.asarray(data[extent.offset : extent.end_offset]).view(extent.dtype).reshape(extent.shape)
 
 
+# --- The files of further images of every sample, as columns of a manifest: `image.NAME.` and what they hold.
+
+IMAGE_PREFIX: Final = "image."
+ROW_FRAMES_PREFIX: Final = "frames."
+_FRAMES: Final = "frames"
+
+
+class ListedImage:
+    """The files of one further image in a mapped manifest. `root` is None where it is that of the samples.
+
+    `frames` (n, frames) has the files of each sample's clip, and is None where each sample has one file.
+    """
+
+    def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
+        prefix = f"{IMAGE_PREFIX}{name}."
+        own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
+        self.name = name
+        self.root = None if root is None else Path(os.fsdecode(root))
+        self.sizes = own["sizes"]
+        self.mtimes_ns = own["mtimes_ns"]
+        self.offsets = own.get("offset")
+        self.frames = own.get(_FRAMES)
+        self._names = FileNames(own)
+
+    def file_name(self, file: int) -> bytes:
+        """Returns the name of a file, relative to the root. Unless there are frames, its number is the sample's."""
+        return self._names.file_name(file)
+
+    def describe_file(self, file: int) -> str:
+        """Returns the names of the image and of a file, as the reason of a verdict begins if that file is at fault."""
+        return f"{self.name} {self.file_name(file).decode(errors='backslashreplace')}"
+
+    def count_pictures(self) -> int:
+        """Returns the number of files; one that is listed for several samples or frames counts once."""
+        return self._names.count_distinct() if self.offsets is None else self.sizes.size
+
+    def file_names(self) -> list[bytes]:
+        """Returns the names of all files, relative to the root."""
+        return [self._names.file_name(file) for file in range(self.sizes.size)]
+
+    def list_frame_files(self, sample_id: int) -> list[int]:
+        """Returns the numbers of the files of a sample: those of its frames, or its only one."""
+        return [sample_id] if self.frames is None else self.frames[sample_id].tolist()
+
+    def lookup_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns the bytes of the files of each sample, (len(ids),)."""
+        if self.frames is None:
+            return self.sizes[ids].astype(np.int64)
+        total: npt.NDArray[np.int64] = self.sizes[self.frames[ids]].astype(np.int64).sum(axis=1)
+        return total
+
+
+# --- Further images of samples that are rows of arrays, as columns of a manifest: `array.NAME.` and what they hold.
+
+
+ARRAY_PREFIX: Final = "array."
+_EXTRA_PREFIX: Final = "extra."
+
+
+@dataclass(frozen=True, slots=True)
+class ImageArrayHeader:
+    """What the header of a manifest says of the arrays of one image; `root` None is that of the samples."""
+
+    arrays: ArrayFiles
+    root: bytes | None = None
+
+
+class ListedArrays:
+    """The arrays of one further image in a mapped manifest; a `ListedRows`. The rows are those of the samples."""
+
+    def __init__(
+        self,
+        header: ImageArrayHeader,
+        root: Path,
+        columns: Mapping[str, ColumnArray],
+        lookup_rows: Callable[[Int64s], Int64s],
+    ) -> None:
+        self.arrays = header.arrays
+        self.has_own_root = header.root is not None
+        self.root = root if header.root is None else Path(os.fsdecode(header.root))
+        self.sizes = columns["sizes"]
+        self.mtimes_ns = columns["mtimes_ns"]
+        self._columns = columns
+        self._names = FileNames(columns)
+        self._lookup_rows = lookup_rows
+
+    @staticmethod
+    def from_columns(
+        name: str,
+        header: ImageArrayHeader,
+        root: Path,
+        columns: Mapping[str, ColumnArray],
+        lookup_rows: Callable[[Int64s], Int64s],
+    ) -> ListedArrays:
+        """Returns the arrays of the image `name` among all columns of a manifest, whose samples lie below `root`."""
+        prefix = f"{ARRAY_PREFIX}{name}."
+        own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
+        return ListedArrays(header, root, own, lookup_rows)
+
+    def array_file_names(self) -> list[bytes]:
+        """Returns the names of the files, relative to the root."""
+        return [self._names.file_name(file) for file in range(len(self.arrays.offsets))]
+
+    def lookup_rows(self, ids: Int64s) -> Int64s:
+        """Returns the row of each sample. An id of -1, which is no sample, stays -1."""
+        return self._lookup_rows(ids)
+
+    def find_extra_column(self, name: str) -> ColumnArray:
+        """Returns a column that the store needs, whole numbers of any type. Raises KeyError for an unknown one."""
+        return self._columns[f"{_EXTRA_PREFIX}{name}"]
+
+    def file_name(self, sample_id: int) -> bytes:
+        """Returns the file and the row of a sample, such as masks.npy[17]."""
+        file, row = self.arrays.locate_row(int(self._lookup_rows(np.array(sample_id))))
+        return build_row_name(self._names.file_name(file), row)
+
+
 # --- The header of a manifest: what the file holds, and where. Whoever wrote it, it has to agree with itself.
 #
 # `manifest` says how the file is built.
@@ -627,14 +753,18 @@ def _find_contradiction(header: ManifestHeader) -> str:
     has_right_count = "rows" in header.columns or arrays.starts[-1:] == (header.samples,)
     if len(arrays.starts) != len(arrays.offsets) + 1 or not has_right_count:
         return f"{len(arrays.offsets)} files begin at rows {arrays.starts[:8]}, of {header.samples}"
-    return find_array_contradiction(header.image_arrays, arrays.starts[-1])
+    for name, image in header.image_arrays.items():
+        starts, files = image.arrays.starts, len(image.arrays.offsets)
+        if len(starts) != files + 1 or starts[-1] != arrays.starts[-1]:
+            return f"{files} files of {name!r} begin at rows {starts[:8]}, of {arrays.starts[-1]}"
+    return ""
 
 
 def _find_column_form(header: ManifestHeader, name: str) -> tuple[re.Pattern[str], int]:
     """Returns the dtypes that a column may have, and its width: 0 for shape (n,)."""
     if name == "weights":
         return _DTYPES["float"], 0
-    if is_frame_column(name):
+    if name.startswith(ROW_FRAMES_PREFIX) or (name.startswith(IMAGE_PREFIX) and name.endswith(f".{_FRAMES}")):
         return _INTEGER_DTYPES, header.columns[name].shape[-1]
     spec = header.labels.get(name.removeprefix(LABEL_PREFIX)) if name.startswith(LABEL_PREFIX) else None
     rows = header.labels.get(name.removeprefix(ROWS_PREFIX)) if name.startswith(ROWS_PREFIX) else None
@@ -654,8 +784,20 @@ def _list_needed_columns(header: ManifestHeader) -> dict[str, int | None]:
     needed |= {f"{LABEL_PREFIX}{name}": samples for name in header.labels}
     needed |= {f"{ROWS_PREFIX}{name}": None for name, spec in header.labels.items() if spec.is_ragged}
     needed |= {name: samples for name in columns if name in {"weights", "rows"} or name.startswith(ROW_FRAMES_PREFIX)}
-    counts = {name: extent.shape[0] for name, extent in columns.items()}
-    needed |= list_image_columns(header.images, samples, counts) | list_array_columns(header.image_arrays)
+    # Of further images: the names, sizes and mtimes of their files. Those in shards have offsets instead of mtimes.
+    counts: dict[str, int] = {}
+    for name in header.images:
+        prefix = f"{IMAGE_PREFIX}{name}."
+        counts[prefix] = samples
+        if f"{prefix}{_FRAMES}" in columns:
+            needed[f"{prefix}{_FRAMES}"] = samples
+            counts[prefix] = columns[f"{prefix}sizes"].shape[0] if f"{prefix}sizes" in columns else samples
+    counts |= {f"{ARRAY_PREFIX}{name}.": len(image.arrays.offsets) for name, image in header.image_arrays.items()}
+    for prefix, of_image in counts.items():
+        is_in_shards = prefix.startswith(IMAGE_PREFIX) and f"{prefix}offset" in columns
+        rows = {"names": None, "offsets": of_image + 1, "sizes": of_image, "folder": of_image, "folders": None}
+        rows |= {"folder_ends": None, "offset" if is_in_shards else "mtimes_ns": of_image}
+        needed |= {prefix + column: count for column, count in rows.items()}
     if any(name.startswith(DISPLAY_PREFIX) for name in columns):
         needed |= {f"{DISPLAY_PREFIX}names": None, f"{DISPLAY_PREFIX}offsets": samples + 1}
     for prefix, names in (("", files), (DISPLAY_PREFIX, samples)):

@@ -1,5 +1,5 @@
-"""Files below their root, and no others: `confined` when they are listed, `open_beneath` when they are read.
+"""Files below their root, and no others: `confined` when they are listed and read, with their names in columns.
 
-`patterns` finds the files that a path with * names. `path_column` keeps names in a column (pure). `root_proof` tells
-whether the data that a manifest lists are there.
+`patterns` finds the files that a path with * names, and lists folders without bookkeeping. `root_proof` tells whether
+the data that a manifest lists are there.
 """

@@ -112,30 +112,25 @@ def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
             check_regular_file(path)
         yield
     except FileNotFoundError as error:
+        above = Path(os.fsdecode(path)).absolute().parents
+        nearest = next((parent for parent in above if parent.exists()), Path("/"))
         raise ConfigError(
             f"{key}: there is no {format_path(path)}; the nearest folder that exists is "
-            f"{format_path(_find_nearest_parent(Path(os.fsdecode(path))))}; correct the path"
+            f"{format_path(nearest)}; correct the path"
         ) from error
     except PermissionError as error:
+        try:
+            user = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:  # containers run as numbers without a name
+            user = str(os.geteuid())
         raise ConfigError(
-            f"{key}: user {_lookup_user_name()} is not allowed to read {format_path(error.filename or path)}; give "
+            f"{key}: user {user} is not allowed to read {format_path(error.filename or path)}; give "
             "that user permission to read it, or run streamd as a user that has this permission"
         ) from error
     except OSError as error:
         raise ConfigError(
             f"{key}: cannot read {format_path(error.filename or path)}: {error.strerror or error}"
         ) from error
-
-
-def _find_nearest_parent(path: Path) -> Path:
-    return next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
-
-
-def _lookup_user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # containers run as numbers without a name
-        return str(os.geteuid())
 
 
 def is_file_beneath(folder: Path, name: bytes) -> bool:
@@ -242,7 +237,9 @@ def stat_files(
     def stat_block(start: int) -> int:
         rows = range(start, min(start + PROGRESS_FILES, len(files)))
         for row, name in zip(rows, files[rows.start : rows.stop], strict=True):
-            found = root.stat_file(_resolve_linked_folder(name, linked))
+            folder, _, base = name.rpartition(b"/")
+            inside = linked.get(folder) if linked else None
+            found = root.stat_file(name if inside is None else join_name(inside, base))
             if found is None:
                 missing.append(row)
                 continue
@@ -263,13 +260,6 @@ def stat_files(
             seen += count
             progress(seen)
     return sizes, mtimes_ns, sorted(missing)
-
-
-def _resolve_linked_folder(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
-    if not linked:
-        return name
-    folder, _, base = name.rpartition(b"/")
-    return join_name(linked.get(folder, folder), base)
 
 
 def join_name(folder: bytes, name: bytes) -> bytes:
@@ -383,7 +373,13 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
     check_file_size(size)
     descriptor = _open_beneath(root, name)
     try:
-        data = _read_at_most(descriptor, size)
+        try:
+            data = os.read(descriptor, size)
+            while len(data) < size and (more := os.read(descriptor, size - len(data))):
+                data += more
+        except OSError:  # from a folder or a pipe, for example
+            _check_regular_file(os.fstat(descriptor))
+            raise
         # The file is checked after it was read: one that was written meanwhile would be half old and half new.
         found = os.fstat(descriptor)
         _check_regular_file(found)
@@ -425,15 +421,3 @@ def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> Non
     """Raises UnfitFileError unless the size and mtime are those in the manifest."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
         raise OtherFileError("stale: changed since it was listed; restart with --rescan to list it again")
-
-
-def _read_at_most(descriptor: int, size: int) -> bytes:
-    """Returns the first `size` bytes, or fewer if the file is shorter."""
-    try:
-        data = os.read(descriptor, size)
-        while len(data) < size and (more := os.read(descriptor, size - len(data))):
-            data += more
-    except OSError:  # from a folder or a pipe, for example
-        _check_regular_file(os.fstat(descriptor))
-        raise
-    return data

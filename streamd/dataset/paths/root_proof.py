@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.permutation import Ids, derive_epoch_keys, permute_positions
+from streamd.core.permutation import derive_epoch_keys, permute_positions
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError
@@ -47,45 +47,33 @@ def choose_expected_files(manifest: Manifest) -> ExpectedFiles:
     needs = tuple(manifest.array_file_names()) if manifest.shards is None else manifest.shards.names
     more = [(image.root, tuple(image.array_file_names())) for image in manifest.image_arrays.values()]
     inside = {name: None for root, names in more if root == manifest.root for name in names}
+    # Samples are drawn: the same for equal lists, wherever the data are; all if there are fewer.
+    positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
+    drawn = permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
+    chosen: Iterable[NameAndSize]
+    if manifest.shards is not None:
+        shards = manifest.find_extra_column("shard")[drawn].tolist()
+        chosen = [(manifest.shards.names[shard], manifest.shards.sizes[shard]) for shard in shards]
+    elif manifest.arrays is not None:
+        files = [manifest.arrays.locate_row(row)[0] for row in manifest.lookup_rows(drawn).tolist()]
+        chosen = [(manifest.array_file_names()[file], int(manifest.sizes[file])) for file in files]
+    else:
+        chosen = zip(manifest.file_names(drawn), manifest.sizes[drawn].tolist(), strict=True)
     return ExpectedFiles(
         manifest.root,
-        tuple(_list_sample_files(manifest, _choose_proof_samples(manifest))),
+        tuple(chosen),
         (*needs, *(name for name in inside if name not in needs)),
         tuple(each for each in more if each[0] != manifest.root),
     )
-
-
-def _choose_proof_samples(manifest: Manifest) -> Ids:
-    """Returns PROOF_SAMPLES of the samples, or all if there are fewer.
-
-    They are the same for equal lists, wherever the data are.
-    """
-    positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
-    return permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
-
-
-def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
-    """Returns the name and size of the file that each sample is, or lies in."""
-    if manifest.shards is not None:
-        names, sizes = manifest.shards.names, manifest.shards.sizes
-        return [(names[shard], sizes[shard]) for shard in manifest.find_extra_column("shard")[ids].tolist()]
-    if manifest.arrays is not None:
-        files = [manifest.arrays.locate_row(row)[0] for row in manifest.lookup_rows(ids).tolist()]
-        return [(manifest.array_file_names()[file], int(manifest.sizes[file])) for file in files]
-    return zip(manifest.file_names(ids), manifest.sizes[ids].tolist(), strict=True)
 
 
 def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
     """Returns whether the directory descriptor `root` is the listed folder: half of `chosen_files` are there."""
     # Single samples may have been deleted or replaced since the listing. That another folder has half of the names and
     # sizes does not happen by chance.
-    found = [_is_file_of_size(root, *file) for file in chosen_files]
+    seen = [(_stat_below_root(root, name), size) for name, size in chosen_files]
+    found = [each is not None and stat.S_ISREG(each.st_mode) and each.st_size == size for each, size in seen]
     return 2 * sum(found) >= len(found)
-
-
-def _is_file_of_size(root: int, name: bytes, size: int) -> bool:
-    found = _stat_below_root(root, name)
-    return found is not None and stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
 def _stat_below_root(root: int, name: bytes) -> os.stat_result | None:

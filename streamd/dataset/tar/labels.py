@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -18,8 +18,7 @@ from streamd.dataset.manifest.columns import is_packed_name_key
 from streamd.dataset.manifest.types import build_label_key
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource
-from streamd.dataset.tar.headers import TarMember
-from streamd.dataset.tar.samples import Shard
+from streamd.dataset.tar.samples import Shard, TarMember
 from streamd.errors import ConfigError, suggest_name
 
 _CLASS: Final = b"cls"  # WebDataset's suffix for the number of an image's class
@@ -66,17 +65,22 @@ def find_default_labels(shard: Shard) -> dict[str, LabelSource]:
 
 def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> TarLabelSources:
     """Returns where labels come from. The first shard with images decides where the configuration does not say it."""
-    return {
-        name: _find_sources_of_label(name, label, shard, build_label_key(stream, name))
-        for name, label in labels.items()
-    }
-
-
-def _find_sources_of_label(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
-    if label.source is None:
-        return [_find_source_by_name(name, shard, key)]
-    found = [_parse_label_source(spelled, f"{key}.from") for spelled in label.list_columns(name)]
-    return [replace(each, is_nested=True) for each in found] if label.boxes is not None else found
+    found: dict[str, list[TarLabelSource]] = {}
+    for name, label in labels.items():
+        key, is_nested = build_label_key(stream, name), label.boxes is not None
+        if label.source is None:
+            found[name] = [_find_source_by_name(name, shard, key)]
+            continue
+        found[name] = []
+        for spelled in label.list_columns(name):
+            suffix, colon, field = spelled.removeprefix(".").partition(":")
+            if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
+                raise ConfigError(
+                    f"{key}.from: {spelled!r} is not the suffix of label files in a shard; write a suffix or a field, "
+                    "such as cls, txt or json:angle, or leave `from` out"
+                )
+            found[name].append(TarLabelSource(suffix.lower().encode(), field, is_nested=is_nested))
+    return found
 
 
 def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
@@ -96,16 +100,6 @@ def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
 
 def _has_class_folders(shard: Shard) -> bool:
     return all(image.name.count(b"/") == 1 for image in shard.images.values())
-
-
-def _parse_label_source(text: str, key: str) -> TarLabelSource:
-    suffix, colon, field = text.removeprefix(".").partition(":")
-    if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
-        raise ConfigError(
-            f"{key}: {text!r} is not the suffix of label files in a shard; write a suffix or a field, such as cls, "
-            "txt or json:angle, or leave `from` out"
-        )
-    return TarLabelSource(suffix.lower().encode(), field)
 
 
 def find_packed_names(shard: Shard) -> TarLabelSource | None:
@@ -149,17 +143,33 @@ def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> di
     records = {
         ask.suffix: _decode_json_records(shard, data[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
     }
-    return {
-        ask: _extract_json_fields(shard, records[ask.suffix], ask, keys[ask])
-        if ask.field
-        else _decode_label_texts(shard, data[ask.suffix], ask, keys[ask])
-        for ask in keys
-    }
+    found: dict[TarLabelSource, list[FieldValue]] = {}
+    for ask, key in keys.items():
+        if ask.field:
+            found[ask] = _extract_json_fields(shard, records[ask.suffix], ask, key)
+            continue
+        # The texts of the files beside the images, or the folders of these.
+        texts: list[FieldValue] = []
+        for each, sample in zip(data[ask.suffix], shard.images, strict=True):
+            try:
+                texts.append(decode_text(each))
+            except UnicodeDecodeError as error:
+                raise _build_encoding_error(shard, sample, ask, key) from error
+        found[ask] = texts
+    return found
 
 
 def _read_label_data(shard: Shard, source: TarLabelSource, key: str) -> list[bytes]:
     if not source.suffix:
-        return [_find_class_folder(shard, image.name, key) for image in shard.images.values()]
+        folders = [image.name.rpartition(b"/")[0] for image in shard.images.values()]
+        odd = next((place for place, folder in enumerate(folders) if not folder or b"/" in folder), None)
+        if odd is not None:
+            raise ConfigError(
+                f"{key}: {_format_member_path(shard, [*shard.images.values()][odd].name)} is not directly in a folder "
+                "named after its class, as the first images are; pack it that way, or write from: with the suffix of "
+                "the label files next to the images"
+            )
+        return folders
     files = shard.other_files.get(source.suffix, {})
     if source.is_optional:
         return [
@@ -195,32 +205,11 @@ def _format_member_path(shard: Shard, name: bytes) -> str:
     return format_path(shard.name + b"/" + name)
 
 
-def _find_class_folder(shard: Shard, name: bytes, key: str) -> bytes:
-    folder, _, _ = name.rpartition(b"/")
-    if not folder or b"/" in folder:
-        raise ConfigError(
-            f"{key}: {_format_member_path(shard, name)} is not directly in a folder named after its class, as the "
-            "first images are; pack it that way, or write from: with the suffix of the label files next to the images"
-        )
-    return folder
-
-
 def _read_member(shard: Shard, member: TarMember, key: str) -> bytes:
     if member.size > _MOST_BYTES:
         place = _format_member_path(shard, member.name)
         raise ConfigError(f"{key}: {place} has {member.size:,} bytes, but a label has at most {_MOST_BYTES:,}")
     return shard.tar.read_member(member)
-
-
-def _decode_label_texts(shard: Shard, data: Sequence[bytes], source: TarLabelSource, key: str) -> list[FieldValue]:
-    """Returns the texts of the files beside the images, or the folders of these. Raises ConfigError."""
-    texts: list[FieldValue] = []
-    for each, sample in zip(data, shard.images, strict=True):
-        try:
-            texts.append(decode_text(each))
-        except UnicodeDecodeError as error:
-            raise _build_encoding_error(shard, sample, source, key) from error
-    return texts
 
 
 def _build_encoding_error(shard: Shard, sample: bytes, source: TarLabelSource, key: str) -> ConfigError:
@@ -234,21 +223,15 @@ def _decode_json_records(shard: Shard, data: Sequence[bytes], source: TarLabelSo
         try:
             records.append(decode_json_record(each))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if not _is_text(each):
+            try:
+                decode_text(each)
+            except UnicodeDecodeError:
                 raise _build_encoding_error(shard, sample, source, key) from error
             raise ConfigError(
                 f"{key}: {_format_member_path(shard, shard.images[sample].name)}: {source.display_name} is not a JSON "
                 f"object: {error}"
             ) from error
     return records
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        decode_text(data)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _extract_json_fields(shard: Shard, records: Sequence[Record], source: TarLabelSource, key: str) -> list[FieldValue]:
@@ -277,16 +260,12 @@ def _extract_json_fields(shard: Shard, records: Sequence[Record], source: TarLab
         elif source.is_optional and not isinstance(value, str):
             found.append("")
         else:
-            found.append(_convert_json_value(value, what))
+            found.append(
+                [_convert_json_scalar(each, what) for each in value]
+                if isinstance(value, list)
+                else _convert_json_scalar(value, what)
+            )
     return found
-
-
-def _convert_json_value(value: object, what: str) -> FieldValue:
-    return (
-        [_convert_json_scalar(each, what) for each in value]
-        if isinstance(value, list)
-        else _convert_json_scalar(value, what)
-    )
 
 
 def _convert_json_scalar(value: object, what: str) -> str:
@@ -304,17 +283,14 @@ def build_label_columns(
     stream: str, sources: TarLabelSources, values: Mapping[TarLabelSource, Sequence[FieldValue]], rows: SourceRows
 ) -> dict[str, list[Column]]:
     """Returns the columns of all labels, with the `values` from all shards."""
+    cells: dict[TarLabelSource, Cells] = {}
+    for ask in {ask for several in sources.values() for ask in several}:
+        if any(isinstance(value, list) for value in values[ask]):
+            lists = [value if isinstance(value, list) else [value] for value in values[ask]]
+            cells[ask] = pa.array(lists, pa.large_list(pa.large_string()))
+        else:
+            cells[ask] = pa.array(values[ask], pa.large_string())
     return {
-        name: [
-            Column(_build_arrow_cells(values[ask]), ask.display_name, rows, build_label_key(stream, name))
-            for ask in several
-        ]
+        name: [Column(cells[ask], ask.display_name, rows, build_label_key(stream, name)) for ask in several]
         for name, several in sources.items()
     }
-
-
-def _build_arrow_cells(values: Sequence[FieldValue]) -> Cells:
-    if any(isinstance(value, list) for value in values):
-        lists = [value if isinstance(value, list) else [value] for value in values]
-        return pa.array(lists, pa.large_list(pa.large_string()))
-    return pa.array(values, pa.large_string())

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -23,11 +23,9 @@ from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, ShardFiles
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_first_names, format_path, translate_read_errors
-from streamd.dataset.paths.folder_entries import LeftOutNames
-from streamd.dataset.paths.patterns import MatchedFiles
+from streamd.dataset.paths.patterns import LeftOutNames, MatchedFiles
 from streamd.dataset.sources import ImageSource, LabelSource
 from streamd.dataset.tar import TarSource
-from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.labels import (
     FieldValue,
     TarLabelSource,
@@ -38,7 +36,14 @@ from streamd.dataset.tar.labels import (
     find_packed_names,
     read_label_values,
 )
-from streamd.dataset.tar.samples import Shard, format_suffixes, list_stray_files, read_shard, suggest_near_key
+from streamd.dataset.tar.samples import (
+    Shard,
+    TarMember,
+    format_suffixes,
+    list_stray_files,
+    read_shard,
+    suggest_near_key,
+)
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -58,10 +63,15 @@ def scan_tar(
     """Lists the images in shards, with their labels; `images` names the suffixes of several. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
     files = patterns.find_files(source.path, key, (), lambda _: None, patterns.TAR_FILES)
-    listing = _TarListing(stream, files, labels, progress, _list_suffixes(images or {}))
+    suffixes = {name: str(image.place).lstrip(".").lower().encode() for name, image in (images or {}).items()}
+    listing = _TarListing(stream, files, labels, progress, suffixes)
     parts = list(listing.list_shards())
     if not listing.samples or listing.plan is None:
-        raise _no_images_error(listing)
+        raise ConfigError(
+            f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
+            f"{format_path(listing.files.root)}; looked for {_IMAGE_SUFFIX_TEXT}, but there is "
+            f"{format_suffixes(listing.passed_over)}; correct the path, or pack images"
+        )
     listing.log_ignored_files()
     names = list(chain.from_iterable(part.names for part in parts))
     rows = SourceRows(files.root, lambda row: format_path(names[row]))
@@ -82,33 +92,15 @@ def scan_tar(
             "offset": np.concatenate([part.offsets for part in parts]),
         },
         display_names=shown,
-        images=_join_image_parts(listing.suffixes, parts),
-    )
-
-
-def _list_suffixes(images: Mapping[str, ImageSource]) -> dict[str, bytes]:
-    """Returns the suffix of each image, as the names in a shard have it."""
-    return {name: str(image.place).lstrip(".").lower().encode() for name, image in images.items()}
-
-
-def _join_image_parts(suffixes: Mapping[str, bytes], parts: Sequence[_ShardContents]) -> dict[str, ImageFiles]:
-    """Returns the places of further images; the first one of `suffixes` is the sample's own."""
-    return {
-        name: ImageFiles(
-            list(chain.from_iterable(part.more[suffix][0] for part in parts)),
-            np.concatenate([part.more[suffix][1] for part in parts]),
-            np.empty(0, np.int64),
-            offsets=np.concatenate([part.more[suffix][2] for part in parts]),
-        )
-        for name, suffix in list(suffixes.items())[1:]
-    }
-
-
-def _no_images_error(listing: _TarListing) -> ConfigError:
-    return ConfigError(
-        f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
-        f"{format_path(listing.files.root)}; looked for {_IMAGE_SUFFIX_TEXT}, but there is "
-        f"{format_suffixes(listing.passed_over)}; correct the path, or pack images"
+        images={
+            name: ImageFiles(
+                list(chain.from_iterable(part.more[suffix][0] for part in parts)),
+                np.concatenate([part.more[suffix][1] for part in parts]),
+                np.empty(0, np.int64),
+                offsets=np.concatenate([part.more[suffix][2] for part in parts]),
+            )
+            for name, suffix in list(listing.suffixes.items())[1:]
+        },
     )
 
 
@@ -191,7 +183,21 @@ class _TarListing:
                 lambda seen: self.progress(before + seen),
                 tuple(dict.fromkeys(self.suffixes.values())),
             )
-            part = self._read_shard_contents(shard)
+            images, warnings = shard.images.values(), list[str]()
+            if not shard.tar.has_end_mark:
+                warnings.append(f"{format_path(name)} has no end marker: if it is truncated, samples are missing")
+            if not images:
+                warnings.append(f"{format_path(name)} holds no image, only {shard.suffix_summary}")
+            part = _ShardContents(
+                [b"%b/%b" % (shard.name, image.name) for image in images],
+                np.array([image.offset for image in images], np.int64),
+                np.array([image.size for image in images], np.int64),
+                self._read_planned_labels(shard) if images else {},
+                list_stray_files(shard),
+                warnings,
+                {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
+                shard.left_out,
+            )
             found = os.fstat(file.fileno())
         if (found.st_size, found.st_mtime_ns) != (size, int(self.files.mtimes_ns[number])):
             raise ConfigError(
@@ -199,46 +205,21 @@ class _TarListing:
             )
         return part
 
-    def _read_shard_contents(self, shard: Shard) -> _ShardContents:
-        images = shard.images.values()
-        return _ShardContents(
-            [b"%b/%b" % (shard.name, image.name) for image in images],
-            np.array([image.offset for image in images], np.int64),
-            np.array([image.size for image in images], np.int64),
-            self._read_planned_labels(shard) if images else {},
-            list_stray_files(shard),
-            list(_find_warnings(shard)),
-            {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
-            shard.left_out,
-        )
-
     def _read_planned_labels(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
-        plan = self._choose_label_plan(shard)
-        self._check_no_stray_files(shard, plan)
-        names = {} if plan.names is None else {_NAMES: [plan.names]}
-        return read_label_values(shard, {**plan.sources, **names}, self.stream)
-
-    def _choose_label_plan(self, shard: Shard) -> _LabelPlan:
-        """Returns the plan that the first shard with images made.
-
-        Where no labels are configured, raises ConfigError unless this shard leads to the same plan.
-        """
-        if self.plan is not None and self.labels is not None:
-            return self.plan
-        labels = find_default_labels(shard) if self.labels is None else self.labels
-        names = find_packed_names(shard) if self.plan is None else self.plan.names
-        plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard), names)
-        if self.plan is not None and plan.sources != self.plan.sources:
-            raise ConfigError(
-                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, differs from the "
-                "shards before it in whether its images have a class, or in where the class is stored; write labels, "
-                "or name only shards that belong together"
-            )
-        self.plan = self.plan or plan
-        return self.plan
-
-    def _check_no_stray_files(self, shard: Shard, plan: _LabelPlan) -> None:
-        """Raises ConfigError for labels without an image, since the image must have been lost."""
+        # The first shard with images makes the plan. Where no labels are configured, each shard must lead to the same.
+        if self.plan is None or self.labels is None:
+            labels = find_default_labels(shard) if self.labels is None else self.labels
+            names = find_packed_names(shard) if self.plan is None else self.plan.names
+            found = _LabelPlan(labels, find_label_sources(self.stream, labels, shard), names)
+            if self.plan is not None and found.sources != self.plan.sources:
+                raise ConfigError(
+                    f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, differs from the "
+                    "shards before it in whether its images have a class, or in where the class is stored; write "
+                    "labels, or name only shards that belong together"
+                )
+            self.plan = self.plan or found
+        plan = self.plan
+        # Labels without an image show that the image has been lost.
         suffixes = {ask.suffix for several in plan.sources.values() for ask in several if ask.suffix}
         lone = [each for suffix in suffixes for each in shard.other_files.get(suffix, {}) if each not in shard.images]
         if lone:
@@ -248,6 +229,8 @@ class _TarListing:
                 f"as its label file, with one of the suffixes {_IMAGE_SUFFIX_TEXT}"
                 f"{suggest_near_key(lone, shard.images)}"
             )
+        packed = {} if plan.names is None else {_NAMES: [plan.names]}
+        return read_label_values(shard, {**plan.sources, **packed}, self.stream)
 
     def log_ignored_files(self) -> None:
         """Logs the files that are not served."""
@@ -264,10 +247,3 @@ def _locate_parts(shard: Shard, members: Mapping[bytes, TarMember]) -> tuple[lis
     names = [b"%b/%b" % (shard.name, member.name) for member in found]
     sizes, offsets = [member.size for member in found], [member.offset for member in found]
     return names, np.array(sizes, np.int64), np.array(offsets, np.int64)
-
-
-def _find_warnings(shard: Shard) -> Iterator[str]:
-    if not shard.tar.has_end_mark:
-        yield f"{format_path(shard.name)} has no end marker: if it is truncated, samples are missing"
-    if not shard.images:
-        yield f"{format_path(shard.name)} holds no image, only {shard.suffix_summary}"

@@ -1,4 +1,4 @@
-"""Pictures with the boxes of a YOLO data set: `data_yaml` reads its file, `label_files` the boxes, `scan` lists."""
+"""Pictures with the boxes of a YOLO data set: `data_yaml` reads its file, `scan` lists the pictures and their boxes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from streamd.core.text import is_encodable
-from streamd.dataset.labels.faults import warn_of_equal_classes
+from streamd.dataset.labels.encode import warn_of_equal_classes
 from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.yolo import YoloPart
 from streamd.errors import ConfigError
@@ -39,7 +39,13 @@ def read_data_yaml(path: Path, part: YoloPart, key: str) -> YoloData:
     """Reads a data.yaml; `key` is the configuration key of the source. Raises ConfigError."""
     data = load_data_yaml(path, f"{key}.path")
     where = f"{key}.path: {format_path(path)}"
-    base = _find_base_folder(data.get("path"), path, where)
+    value = data.get("path")
+    if value is None:
+        base = Path(os.path.abspath(path.parent))  # noqa: PTH100 - resolve() would follow links
+    else:
+        if not isinstance(value, str) or not value or not is_encodable(value) or "\0" in value:
+            raise ConfigError(f"{where}: path must be the folder of the data set; correct it, or leave it out")
+        base = Path(os.path.abspath(path.parent / value))  # noqa: PTH100 - as above
     name = _KEY_OF_PART[part]
     if data.get(name) is None:
         there = ", ".join(each for each in _KEY_OF_PART.values() if data.get(each) is not None) or "no part at all"
@@ -74,15 +80,6 @@ def load_data_yaml(path: Path, key: str) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise ConfigError(f"{key}: {format_path(path)} has no keys; a data.yaml has names, train and val")
     return data
-
-
-def _find_base_folder(value: object, path: Path, where: str) -> Path:
-    """Returns the folder that the parts are relative to: `path:`, itself relative to the file, or the file's folder."""
-    if value is None:
-        return Path(os.path.abspath(path.parent))  # noqa: PTH100 - resolve() would follow links
-    if not isinstance(value, str) or not value or not is_encodable(value) or "\0" in value:
-        raise ConfigError(f"{where}: path must be the folder of the data set; correct it, or leave it out")
-    return Path(os.path.abspath(path.parent / value))  # noqa: PTH100 - as above
 
 
 def _locate(place: str, base: Path, folder: Path) -> Path:

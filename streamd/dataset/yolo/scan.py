@@ -10,22 +10,19 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamd.core.host import read_regular_file
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
 from streamd.dataset.files.folder import FolderWalk, log_left_out_names
-from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, build_box_label, get_own_box_rule
+from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, Objects, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
-from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
@@ -38,7 +35,7 @@ from streamd.dataset.paths.confined import (
 )
 from streamd.dataset.sources import LabelSource
 from streamd.dataset.yolo import YoloSource
-from streamd.dataset.yolo.data_yaml import YoloData, read_data_yaml
+from streamd.dataset.yolo.data_yaml import read_data_yaml
 from streamd.errors import ConfigError
 from streamd.limits import MAX_LABEL_FILE_BYTES, MIB
 
@@ -51,7 +48,16 @@ def scan_yolo(
     """Lists the pictures of a part of a YOLO data set with their boxes. Raises ConfigError."""
     key = f"streams.{stream}.source"
     data = read_data_yaml(source.path, source.part, key)
-    root = _choose_root(data, source.path, f"{key}.path")
+    # The pictures and labels of all parts lie below the base, unless a part lies elsewhere.
+    if all(place.is_relative_to(data.base) for place in data.places):
+        root = data.base
+    else:
+        root = Path(os.path.commonpath([_cut_at_images(place) for place in data.places]))
+        if root == Path("/"):
+            raise ConfigError(
+                f"{key}.path: {format_path(source.path)} names {', '.join(map(format_path, data.places))}, which have "
+                "no folder in common; put the pictures into one folder"
+            )
     where = f"{key}.path: {format_path(source.path)}"
     parts = [_list_place(place, data.base, root, where, progress) for place in data.places]
     names = [name for part in parts for name in part[0]]
@@ -63,7 +69,11 @@ def scan_yolo(
         )
     wanted = DEFAULT_BOX_LABELS if labels is None else labels
     for name, label in wanted.items():
-        _check_label(name, label, build_label_key(stream, name))
+        if label.type != "boxes" or label.source not in {None, name, "boxes"}:
+            raise ConfigError(
+                f"{build_label_key(stream, name)}: a YOLO data set gives each picture boxes, not "
+                f"{label.source or name!r} of type {label.type}; use type boxes and leave `from` out, or kind table"
+            )
     values: dict[str, ListedValues] = {}
     specs: dict[str, LabelSpec] = {}
     if wanted:
@@ -71,38 +81,12 @@ def scan_yolo(
         reader = LabelReader(root, f"{key}.path", len(data.classes), has_points=data.has_points)
         boxes = reader.read_boxes(names, progress)
         for name, label in wanted.items():
-            values[name], specs[name] = _build_label(name, label, boxes, data, names, build_label_key(stream, name))
+            rule, where = get_own_box_rule(label, "cxcywh", "fraction"), build_label_key(stream, name)
+            values[name], specs[name] = build_box_label(
+                name, rule, boxes, data.classes, lambda row: format_path(names[row]), where
+            )
     sizes, mtimes_ns = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
     return ScannedSamples(root, names, sizes, mtimes_ns, values, specs, frozenset())
-
-
-def _check_label(name: str, label: LabelSource, key: str) -> None:
-    if label.type != "boxes" or label.source not in {None, name, "boxes"}:
-        raise ConfigError(
-            f"{key}: a YOLO data set gives each picture boxes, not {label.source or name!r} of type {label.type}; use "
-            "type boxes and leave `from` out, or kind table"
-        )
-
-
-def _build_label(
-    name: str, label: LabelSource, boxes: YoloBoxes, data: YoloData, names: Sequence[bytes], key: str
-) -> tuple[RaggedColumn, LabelSpec]:
-    rule = get_own_box_rule(label, "cxcywh", "fraction")
-    found = boxes.counts, boxes.numbers, boxes.classes
-    return build_box_label(name, rule, found, data.classes, lambda row: format_path(names[row]), key)
-
-
-def _choose_root(data: YoloData, path: Path, key: str) -> Path:
-    """Returns the folder that all pictures and labels lie in: the base, unless a part lies elsewhere."""
-    if all(place.is_relative_to(data.base) for place in data.places):
-        return data.base
-    root = Path(os.path.commonpath([_cut_at_images(place) for place in data.places]))
-    if root == Path("/"):
-        raise ConfigError(
-            f"{key}: {format_path(path)} names {', '.join(map(format_path, data.places))}, which have no folder in "
-            "common; put the pictures into one folder"
-        )
-    return root
 
 
 def _cut_at_images(place: Path) -> Path:
@@ -118,27 +102,24 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
     with translate_read_errors(place, key):
         is_folder = stat.S_ISDIR(place.stat().st_mode)
     if not is_folder:
-        return _list_named_pictures(place, base, root, key, progress)
+        # A list file has a path in each line.
+        with translate_read_errors(place, key):
+            try:
+                lines = split_lines(decode_text(read_regular_file(place)))
+            except UnicodeDecodeError as error:
+                raise ConfigError(f"{key}: {format_path(place)} is not UTF-8 text; save the list as UTF-8") from error
+        numbers = [number for number, line in enumerate(lines) if line.strip()]
+        # A path that begins with ./ is relative to the list's own folder, any other one to the data set's.
+        texts = [lines[number].strip() for number in numbers]
+        whole = [os.path.join(place.parent if text.startswith("./") else base, text) for text in texts]  # noqa: PTH118 - pathlib would rewrite names
+        rows = SourceRows(place, lambda row: f"{place.name}, line {numbers[row] + 1}")
+        files = lookup.normalize_file_names(rows, pa.array(whole, pa.large_string()), root, key)
+        sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, key, progress)
+        return list(files), sizes, mtimes_ns
     walk = FolderWalk(key, ConfinedRoot(os.fsencode(root), key), progress)
     walk.walk_folder(os.fsencode(os.path.relpath(place, root)) if place != root else b"", ())
     log_left_out_names(walk)
     return walk.files, np.array(walk.sizes, np.int64), np.array(walk.mtimes_ns, np.int64)
-
-
-def _list_named_pictures(path: Path, base: Path, root: Path, key: str, progress: Callable[[int], None]) -> _Listed:
-    with translate_read_errors(path, key):
-        try:
-            lines = split_lines(decode_text(read_regular_file(path)))
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{key}: {format_path(path)} is not UTF-8 text; save the list as UTF-8") from error
-    numbers = [number for number, line in enumerate(lines) if line.strip()]
-    # A path that begins with ./ is relative to the list's own folder, any other one to the data set's.
-    texts = [lines[number].strip() for number in numbers]
-    whole = [os.path.join(path.parent if text.startswith("./") else base, text) for text in texts]  # noqa: PTH118 - pathlib would rewrite names
-    rows = SourceRows(path, lambda row: f"{path.name}, line {numbers[row] + 1}")
-    files = lookup.normalize_file_names(rows, pa.array(whole, pa.large_string()), root, key)
-    sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, key, progress)
-    return list(files), sizes, mtimes_ns
 
 
 # --- Reads the boxes of a YOLO data set: one text file a picture, one line `class cx cy width height` a box.
@@ -149,8 +130,6 @@ def _list_named_pictures(path: Path, base: Path, root: Path, key: str, progress:
 # around it; or, where the data.yaml has a kpt_shape, a box with key points behind it, which are not read.
 
 
-Floats = npt.NDArray[np.float64]
-
 _IMAGES, _LABELS = b"images", b"labels"
 _NO_LABELS: Final = frozenset(b"classes train val valid validation test readme notes".split())  # stems of other texts
 _BOX_FIELDS: Final = 5  # class, centre, width and height
@@ -158,15 +137,6 @@ _PLAIN: Final = re.compile(
     r"[!-^`-~]+"
 )  # ASCII but the underscore: float() would take 1_000, and digits of other scripts
 _SHOWN_CHARS: Final = 80  # of a line in a message
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class YoloBoxes:
-    """The boxes of all pictures, one picture after another: `counts` (n,), centre and size `numbers` (total, 4)."""
-
-    counts: Int64s
-    numbers: Floats
-    classes: Int64s
 
 
 class LabelReader:
@@ -182,7 +152,7 @@ class LabelReader:
         self._numbers: list[list[float]] = []
         self._classes: list[int] = []
 
-    def read_boxes(self, pictures: Sequence[bytes], progress: Callable[[int], None]) -> YoloBoxes:
+    def read_boxes(self, pictures: Sequence[bytes], progress: Callable[[int], None]) -> Objects[np.int64]:
         """Reads the boxes of `pictures`, names relative to the root. Raises ConfigError, naming file and line.
 
         Raises it also where not one picture has a file of labels.
@@ -197,7 +167,7 @@ class LabelReader:
                 log_unmatched_labels(self._key, unmatched, lone, len(pictures))
                 found = np.array([count or 0 for count in counts], np.int64)
                 numbers = np.array(self._numbers, np.float64).reshape(-1, _BOX_FIELDS - 1)
-                return YoloBoxes(found, numbers, np.array(self._classes, np.int64))
+                return Objects(found, numbers, np.array(self._classes, np.int64))
         raise ConfigError(
             f"{self._key}: none of {len(pictures):,} pictures has a file of labels, such as "
             f"{format_path(self._root.join_path(find_label_name(pictures[0])))}; put the labels there, or write "
@@ -232,7 +202,11 @@ class LabelReader:
         """Adds the boxes of a file. Returns their number; None if there is no such file."""
         if place % PROGRESS_FILES == 0:
             progress(place)
-        found = self._root.stat_file(self._resolve_folder(name))
+        # The links of the folder are followed, so that no label lies outside the root.
+        folder, _, file_name = name.rpartition(b"/")
+        if folder not in self._folders:
+            self._folders[folder] = self._root.resolve_name(folder)
+        found = self._root.stat_file(posixpath.join(self._folders[folder], file_name))
         if found is None:
             return None
         path = self._root.join_path(found[0])
@@ -253,13 +227,6 @@ class LabelReader:
                 self._add_line(fields, path, number)
         return len(self._classes) - before
 
-    def _resolve_folder(self, name: bytes) -> bytes:
-        """Returns the name with the links of its folder followed, so that no label lies outside the root."""
-        folder, _, base = name.rpartition(b"/")
-        if folder not in self._folders:
-            self._folders[folder] = self._root.resolve_name(folder)
-        return posixpath.join(self._folders[folder], base)
-
     def _add_line(self, fields: Sequence[str], path: bytes, line: int) -> None:
         if not all(map(_PLAIN.fullmatch, fields)):
             raise self._build_line_error(fields, path, line, "which are not all numbers")
@@ -272,21 +239,18 @@ class LabelReader:
         if not (code.is_integer() and 0 <= code < self._names):
             what = f"but class {code:g} is not one of the {self._names} names of the data.yaml, counted from 0"
             raise self._build_line_error(fields, path, line, what)
-        box = self._find_box(numbers)
+        if len(numbers) == _BOX_FIELDS - 1 or (self._has_points and len(numbers) >= _BOX_FIELDS):
+            box = list(numbers[: _BOX_FIELDS - 1])
+        elif len(numbers) < _BOX_FIELDS or len(numbers) % 2:
+            box = None
+        else:
+            xs, ys = numbers[::2], numbers[1::2]
+            left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+            box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
         if box is None:
             raise self._build_line_error(fields, path, line, "but a box is: class, centre x and y, width, height")
         self._classes.append(int(code))
         self._numbers.append(box)
-
-    def _find_box(self, numbers: Sequence[float]) -> list[float] | None:
-        """Returns centre, width and height: as they are given, or of the box around an outline."""
-        if len(numbers) == _BOX_FIELDS - 1 or (self._has_points and len(numbers) >= _BOX_FIELDS):
-            return list(numbers[: _BOX_FIELDS - 1])
-        if len(numbers) < _BOX_FIELDS or len(numbers) % 2:
-            return None
-        xs, ys = numbers[::2], numbers[1::2]
-        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
-        return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 
     def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
         text = " ".join(fields)[:_SHOWN_CHARS]

@@ -30,7 +30,7 @@ from streamd.core.sampler import compute_batch_ids
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import StreamShape
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import CacheFile, CacheLayout
+from streamd.dataset.cache import CacheFile, CacheLayout
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.library_store import ChunkCache, Hdf5Store
 from streamd.dataset.open_store import open_store

@@ -16,8 +16,8 @@ from streamd.daemon.starter.starter_config import (
     choose_split_seed,
     make_starter_config,
 )
+from streamd.dataset.scan import find_validation_samples
 from streamd.dataset.sources import SplitRule
-from streamd.dataset.stream_samples import find_validation_samples
 from streamd.errors import ConfigError
 
 NO_PROGRESS = LoggedProgress(lambda: 0.0)

@@ -11,7 +11,7 @@ from support.array_records import BANDS, MASKS, PHOTOS
 
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import compute_config_ids, scan_stream_sources
-from streamd.dataset.arrays.npy_images import find_own_array, split_own_image
+from streamd.dataset.arrays.npy_scan import find_own_array, split_own_image
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.sources import ClassNumbers, ImageSource, RawNumbers
 from streamd.errors import ConfigError

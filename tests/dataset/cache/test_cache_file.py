@@ -14,7 +14,7 @@ from support.cached_stream import place
 from support.sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
-from streamd.dataset.cache.file import RECORD_TYPE, CacheFile, CacheLayout, UnfitCacheError, lock_file_name
+from streamd.dataset.cache import RECORD_TYPE, CacheFile, CacheLayout, UnfitCacheError, lock_file_name
 from streamd.limits import PAGE_BYTES
 
 SHAPE = CacheLayout("c" * 32, PixelId("d" * 32), 1000, 100)

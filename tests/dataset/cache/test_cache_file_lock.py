@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.dataset.cache.file import WriterLocks
+from streamd.dataset.cache import WriterLocks
 
 _HOLD = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 66), 2); print('held', flush=True); sys.stdin.read()"
 

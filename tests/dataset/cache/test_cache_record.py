@@ -8,7 +8,7 @@ import numpy as np
 from support.sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
-from streamd.dataset.cache.file import RecordLayout, lock_file_name
+from streamd.dataset.cache import RecordLayout, lock_file_name
 from streamd.decode.geometry import Geometry
 
 PHOTO = ImageSpec(5, 7, 3)

@@ -19,10 +19,9 @@ from test_cache_file import no_file_larger_than
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset import cache as cache_module
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.cache import store as cache_room
-from streamd.dataset.cache.file import RECORD_TYPE, CacheFile, UnfitCacheError
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import RECORD_TYPE, CacheFile, DecodedCache, UnfitCacheError
 from streamd.limits import PAGE_BYTES
 from streamd.worker.stream_reader import StreamReader
 
@@ -330,7 +329,7 @@ def test_rows_that_cannot_be_synced_are_not_published(
 def test_rows_beyond_the_unpublished_bound_are_left_for_another_epoch(
     source: StreamReader, reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_room, "CACHE_UNPUBLISHED_BYTES", 2 * source.spec.image.row_bytes)
+    monkeypatch.setattr(cache_module, "CACHE_UNPUBLISHED_BYTES", 2 * source.spec.image.row_bytes)
     cache = reopen()
     fill(cache, source, [1, 2, 3])
     assert held(cache, [1, 2, 3]) == [True, True, False]

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import cast
 
-from streamd.dataset.cache.store import CachePublisher, DecodedCache
+from streamd.dataset.cache import CachePublisher, DecodedCache
 
 ANSWER_S = 20.0
 

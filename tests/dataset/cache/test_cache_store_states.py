@@ -22,8 +22,7 @@ from support.sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.cache.file import CacheLayout, UnfitCacheError
-from streamd.dataset.cache.store import DecodedCache
+from streamd.dataset.cache import CacheLayout, DecodedCache, UnfitCacheError
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import PAGE_BYTES

@@ -13,9 +13,8 @@ from support.source_configs import Label, Stream
 from streamd.dataset.coco import CocoSource
 from streamd.dataset.manifest.manifest import Manifest, write_manifest
 from streamd.dataset.manifest.types import ScannedSamples
-from streamd.dataset.scan import scan_source
+from streamd.dataset.scan import scan_source, select_part_samples, share_classes
 from streamd.dataset.sources import LabelSource, Part, SplitRule
-from streamd.dataset.stream_samples import select_part_samples, share_classes
 from streamd.errors import ConfigError
 
 PARTS: Final[tuple[Part, ...]] = ("train", "validation")

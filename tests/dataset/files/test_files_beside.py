@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.source_configs import Folder, Stream, put
 
-from streamd.dataset.files.beside import format_pattern
+from streamd.dataset.files.folder import format_pattern
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import ImageSource

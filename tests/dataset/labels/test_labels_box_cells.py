@@ -11,7 +11,7 @@ import pytest
 from support.boxed_pictures import column
 
 from streamd.dataset.labels.boxes import BOX_FORM, POINT_FORM, read_cell_lists
-from streamd.dataset.labels.npy_columns import build_array_column
+from streamd.dataset.labels.columns import build_array_column
 from streamd.errors import ConfigError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import find_separators, read_columns, read_table_header, select_rows
-from streamd.dataset.labels.faults import FaultCollector, raise_collected_faults
+from streamd.dataset.labels.encode import FaultCollector, raise_collected_faults
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
 

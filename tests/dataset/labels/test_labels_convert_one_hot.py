@@ -14,10 +14,10 @@ from support.source_configs import Filelist, Label, Table, bits, put, scanned
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels import convert
 from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.columns import build_array_column
 from streamd.dataset.labels.convert import convert_labels
-from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.manifest.types import ListedValues
-from streamd.dataset.stream_samples import share_classes
+from streamd.dataset.scan import share_classes
 from streamd.errors import ConfigError
 
 ONE_HOT = [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.dataset.labels.faults import format_other_locations, raise_collected_faults
+from streamd.dataset.labels.encode import format_other_locations, raise_collected_faults
 from streamd.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.source_configs import Filelist, Folder, Label, Table, put, scanned, unlabelled
 
-from streamd.dataset.labels.npy_columns import build_array_column
+from streamd.dataset.labels.columns import build_array_column
 from streamd.dataset.sources import DataSource
 
 NAMES = ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.source_configs import bits
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.convert import SampleTags, add_tag_counts_to_spec, build_tags_label, renumber_tags
+from streamd.dataset.labels.encode import SampleTags, add_tag_counts_to_spec, build_tags_label, renumber_tags
 from streamd.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from support.lmdb_files import put, value_of, write_lmdb
 from support.served_folder import change_times
 from support.stores_on_disk import OpenedStore
 
-from streamd.dataset.lmdb.store import LmdbStore
+from streamd.dataset.open_store import LmdbStore
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 30, 40, 3), dtype=np.uint8)

@@ -13,8 +13,8 @@ from support.source_configs import Filelist, Folder, Npy, Stream, Tar, assert_re
 from support.tar_shards import pack_folder
 
 from streamd.daemon.starter.survey import survey_data
-from streamd.dataset.paths import folder_entries
-from streamd.dataset.paths.folder_entries import BOOKKEEPING_NAMES, LeftOutNames, is_bookkeeping
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.patterns import BOOKKEEPING_NAMES, LeftOutNames, is_bookkeeping
 from streamd.dataset.scan import scan_source
 from streamd.dataset.yolo import YoloSource
 
@@ -163,7 +163,7 @@ def test_folders_that_are_left_out_are_counted_up_to_a_bound_and_may_be_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, "@eaDir/a/1.jpg", "@eaDir/b/1.jpg", "@eaDir/c/1.jpg", "lost+found/1.jpg")
-    monkeypatch.setattr(folder_entries, "_COUNTED_FILES", 2)
+    monkeypatch.setattr(patterns, "_COUNTED_FILES", 2)
     found = LeftOutNames()
     found.add_folder(os.fsencode(tmp_path / "@eaDir"))
     found.add_folder(os.fsencode(tmp_path / "lost+found" / "gone" / "lost+found"))

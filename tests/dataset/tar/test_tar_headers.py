@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.tar_shards import pack
 
-from streamd.dataset.tar.headers import BrokenTarError, TarReader
+from streamd.dataset.tar.samples import BrokenTarError, TarReader
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 ABC = {"a.jpg": b"a" * 700, "b/b.jpg": b"", "c": b"c" * 512}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from streamd.dataset.labels.boxes import Objects
 from streamd.dataset.yolo import scan
-from streamd.dataset.yolo.scan import LabelReader, YoloBoxes, find_label_name
+from streamd.dataset.yolo.scan import LabelReader, find_label_name
 from streamd.errors import ConfigError
 
 
-def read(root: Path, *pictures: bytes, has_points: bool = False) -> YoloBoxes:
+def read(root: Path, *pictures: bytes, has_points: bool = False) -> Objects[np.int64]:
     return LabelReader(root, "source.path", 2, has_points=has_points).read_boxes(pictures, lambda _: None)
 
 
@@ -40,7 +42,7 @@ def test_a_picture_without_a_file_or_with_an_empty_one_has_no_boxes(tmp_path: Pa
     found = read(tmp_path, b"images/0.jpg", b"images/1.jpg", b"images/2.jpg")
     assert found.counts.tolist() == [2, 0, 0]
     assert found.numbers.tolist() == [[0.5, 0.5, 0.2, 0.4], [0.1, 0.2, 0.3, 0.4]]
-    assert found.classes.tolist() == [1, 0]
+    assert found.values.tolist() == [1, 0]
 
 
 def test_labels_beside_the_pictures_are_read_where_there_is_no_folder_of_labels(tmp_path: Path) -> None:
