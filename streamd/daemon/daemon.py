@@ -25,18 +25,16 @@ from streamd.core.counters import ProcessStats
 from streamd.core.spec import PixelId
 from streamd.core.text import format_count, format_list
 from streamd.daemon.batch_sender import SpawnTask
-from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
+from streamd.daemon.data_watch import DataPlaceLookups, FileSystemEvents, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_workers
-from streamd.daemon.file_system_events import FileSystemEvents
 from streamd.daemon.gate_keeper import GateKeeper
 from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.sessions import OWN_USER
-from streamd.daemon.socket_activation import HandedSockets
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import (
@@ -50,7 +48,7 @@ from streamd.daemon.streams.catalog import (
 from streamd.daemon.streams.listing_process import list_samples_in_process
 from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
-from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_status_headline
+from streamd.daemon.systemd import HandedSockets, ProgressWatch, ServiceManager, format_status_headline
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt

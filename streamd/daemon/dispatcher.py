@@ -51,29 +51,27 @@ from streamd.ipc.messages import (
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE, LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
-from streamd.scheduler.actions import (
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
-    DropSlots,
-    LogWarning,
-    ProduceBatch,
-    RefuseSession,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    LogWarning,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    RefuseSession,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,

@@ -16,9 +16,9 @@ from streamd.config.load import add_error_locations
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.core.spec import PixelId
+from streamd.daemon.data_watch import check_data_present
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.absences import check_data_present
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread

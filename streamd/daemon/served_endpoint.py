@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core.host import list_runtime_folders
-from streamd.daemon import socket_activation
+from streamd.daemon.systemd import HandedSockets, choose_endpoint_sockets
 from streamd.errors import ConfigError
 from streamd.ipc import endpoint
 from streamd.limits import DOOR_BACKLOG
@@ -39,7 +39,7 @@ class ServedEndpoint:
     def __init__(
         self,
         address: str,
-        handed_sockets: socket_activation.HandedSockets | None = None,
+        handed_sockets: HandedSockets | None = None,
         *,
         is_private: bool = False,
     ) -> None:
@@ -48,7 +48,7 @@ class ServedEndpoint:
         self.address = address
         self.path = endpoint.socket_path(address)
         self._mode = PRIVATE_MODE if is_private else PUBLIC_MODE
-        self.handed_socket, self.handed_descriptor_socket = socket_activation.choose_endpoint_sockets(
+        self.handed_socket, self.handed_descriptor_socket = choose_endpoint_sockets(
             handed_sockets or {}, self.path, Path(endpoint.descriptor_socket_path(self.path))
         )
         self.gate_folder: Path | None = None

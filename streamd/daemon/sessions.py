@@ -29,8 +29,7 @@ from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
 from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
-from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
-from streamd.scheduler.events import Subscribed
+from streamd.scheduler.events import AdmitSession, RefuseSession, SetCredit, StopStream, Subscribed
 
 OWN_USER: Final = os.geteuid()  # the daemon's own user, which is trusted
 

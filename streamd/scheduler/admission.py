@@ -24,10 +24,9 @@ from streamd.limits import (
     TASKS_AHEAD_PER_WORKER,
     WORK_AHEAD_S,
 )
-from streamd.scheduler.ended_sessions import HeldOverMemory
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.memory_shares import CreditBounds, MemoryRoom, MemoryShares, SlotHolding, sum_holdings
-from streamd.scheduler.session import ScheduledSession, clamp_wanted_credit
+from streamd.scheduler.session import HeldOverMemory, ScheduledSession, clamp_wanted_credit
 
 ADMISSION_RETRY_S = 0.5  # sessions end and leases return at any time
 _NOTHING_HELD_OVER: Final = HeldOverMemory()

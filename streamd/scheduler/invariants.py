@@ -14,27 +14,25 @@ from typing import Final, Literal, NoReturn
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.errors import BrokenRuleError
 from streamd.limits import KEPT_SESSIONS, MIN_CREDIT, OTHER_USERS
-from streamd.scheduler.actions import (
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
-    DropSlots,
-    ProduceBatch,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,

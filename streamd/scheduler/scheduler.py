@@ -15,18 +15,6 @@ from streamd.core.spec import BatchKey, StreamShape
 from streamd.core.text import format_count
 from streamd.limits import KEEP_COST_S, KEEP_STEPS, MIN_CREDIT, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler import fair_share
-from streamd.scheduler.actions import (
-    Action,
-    AdmitSession,
-    DropSlots,
-    LogWarning,
-    ProduceBatch,
-    RefuseSession,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
 from streamd.scheduler.admission import (
     AdmissionDenial,
     SchedulerLimits,
@@ -37,18 +25,27 @@ from streamd.scheduler.admission import (
     compute_session_bytes,
     compute_tasks_per_worker,
 )
-from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
 from streamd.scheduler.events import (
+    Action,
+    AdmitSession,
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    LogWarning,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    RefuseSession,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,
@@ -58,7 +55,7 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.fair_share import SessionsByBatch
 from streamd.scheduler.invariants import InvariantChecker, InvariantRule
-from streamd.scheduler.session import ScheduledSession, move_start_to_live_sessions
+from streamd.scheduler.session import EndedSession, EndedSessions, ScheduledSession, move_start_to_live_sessions
 from streamd.scheduler.slot_pool import BatchDemand, SlotEntry, SlotPool
 
 _DROP_IDLE_SLOTS_S: Final = 30.0  # without a session for this long, empty slots are dropped

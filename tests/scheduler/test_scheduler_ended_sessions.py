@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.scheduler_driver import MIB, train, wish
 
-from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory
 from streamd.scheduler.memory_shares import SlotHolding
+from streamd.scheduler.session import EndedSessions, HeldOverMemory
 
 TWO = SlotHolding(user=0, slot_bytes=MIB, slots=2)
 

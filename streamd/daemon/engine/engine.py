@@ -16,7 +16,7 @@ from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId, StreamSpec
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
-from streamd.daemon.engine.absences import MissingData
+from streamd.daemon.data_watch import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream

@@ -44,8 +44,7 @@ from streamd.limits import (
     WORKER_RESPAWN_MAX_S,
     WORKER_RESPAWN_S,
 )
-from streamd.supervisor.worker_link import WorkerLink, WorkerListener
-from streamd.supervisor.worker_process import WorkerProcess
+from streamd.supervisor.worker_process import WorkerLink, WorkerListener, WorkerProcess
 
 _PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
 

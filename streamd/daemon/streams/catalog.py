@@ -20,9 +20,8 @@ from streamd.core.host import find_state_folder
 from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
-from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ExpectedIdentities, ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
