@@ -187,7 +187,18 @@ def admit_session(
     bounds = occupancy.bound_credit(request, _count_held_slots(sessions, new_credits))
     if bounds.admits(request.least):
         return AdmissionGrant(bounds.limit_credit(request.wanted, request.least), shrunk)
-    text = _explain_wait_for_batches(request, occupancy, shape, bounds)
+    # The credits leave room, and batches that trainers still hold do not.
+    shares, where = occupancy.shares, "memory"
+    if bounds.by_memory < request.least:
+        detail = _format_kept_memory(shares, shape)
+    else:
+        counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
+        share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
+        where = f"the share of {format_user(request.user)}"
+        detail = (
+            f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
+        )
+    text = f"stream {shape.name!r} fits into {where} as soon as trainers give back batches that they hold{detail}"
     return AdmissionDenial("memory", text, ADMISSION_RETRY_S, shrunk)
 
 
@@ -287,23 +298,6 @@ def _explain_lack_of_room(
     needed = limits.memory_bytes - occupancy.shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
     arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
     return arithmetic + _format_kept_memory(occupancy.shares, shape)
-
-
-def _explain_wait_for_batches(
-    request: _CreditRequest, occupancy: _Occupancy, shape: StreamShape, bounds: CreditBounds
-) -> str:
-    """Returns why a session that credits leave room for has to wait."""
-    shares, where = occupancy.shares, "memory"
-    if bounds.by_memory < request.least:
-        detail = _format_kept_memory(shares, shape)
-    else:
-        counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
-        share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
-        where = f"the share of {format_user(request.user)}"
-        detail = (
-            f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
-        )
-    return f"stream {shape.name!r} fits into {where} as soon as trainers give back batches that they hold{detail}"
 
 
 def _format_kept_memory(shares: MemoryShares, shape: StreamShape) -> str:

@@ -37,11 +37,11 @@ class MemoryRoom:
     def __floordiv__(self, parts: int) -> MemoryRoom:
         return MemoryRoom(self.byte_count // parts, self.slot_count // parts)
 
-    def __or__(self, other: MemoryRoom) -> MemoryRoom:
+    def at_least(self, other: MemoryRoom) -> MemoryRoom:
         """Returns the larger number of bytes and the larger number of slots."""
         return MemoryRoom(max(self.byte_count, other.byte_count), max(self.slot_count, other.slot_count))
 
-    def __and__(self, other: MemoryRoom) -> MemoryRoom:
+    def at_most(self, other: MemoryRoom) -> MemoryRoom:
         """Returns the smaller number of bytes and the smaller number of slots."""
         return MemoryRoom(min(self.byte_count, other.byte_count), min(self.slot_count, other.slot_count))
 
@@ -99,12 +99,12 @@ class MemoryShares:
     @property
     def kept_for_own_user(self) -> MemoryRoom:
         """What other users leave to the daemon's own."""
-        return self.total // OWN_USER_SHARE | self._count_first_batches(1)
+        return (self.total // OWN_USER_SHARE).at_least(self._count_first_batches(1))
 
     def is_divided_for(self, user: int) -> bool:
         """Whether the user has a share: it is not the daemon's own, and all users would have two sessions."""
         needed = self._count_first_batches(2 * (OTHER_USERS + 1))
-        return user != self.own_user and self.total & needed == needed
+        return user != self.own_user and self.total.at_most(needed) == needed
 
     def count_sessions_kept(self, slot_bytes: int) -> int:
         """Returns how many sessions with batches of `slot_bytes` fit, whatever each of them holds."""
@@ -122,7 +122,7 @@ class MemoryShares:
         # The share is divided in the same way: stopped trainers of a user do not keep that user's other trainers out.
         share = self.compute_user_share(user, others)
         mine = [each for each in others if each.user == user and each.slots]
-        extra &= share - self._keep_first_batches(share) - sum_extra_holdings(mine)
+        extra = extra.at_most(share - self._keep_first_batches(share) - sum_extra_holdings(mine))
         left = self.compute_left_to_user(user, others).count_fitting_batches(slot_bytes)
         room = (share - sum_holdings(mine)).count_fitting_batches(slot_bytes)
         first = 0 if mine else min(MIN_CREDIT, left)
@@ -132,23 +132,20 @@ class MemoryShares:
         """Returns what all others leave to the user; the daemon's own user counts with what is kept for it at least."""
         own = sum_holdings(each for each in holdings if each.user == self.own_user)
         others = sum_holdings(each for each in holdings if each.user not in {self.own_user, user})
-        return self.total - (own | self.kept_for_own_user) - others
+        return self.total - own.at_least(self.kept_for_own_user) - others
 
     def compute_user_share(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
         """Returns what the user may take of `total`, the batches that it holds among it."""
         left = self.compute_left_to_user(user, holdings)
-        return left - (left // USER_KEPT_SHARE | self._keep_for_users_to_come(user, holdings))
-
-    def _keep_for_users_to_come(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
-        """Returns the first batches of OTHER_USERS users, less what users other than `user` have of theirs by now."""
+        # Kept for users to come: the first batches of OTHER_USERS users, less what others have of theirs by now.
         kept, first = self._count_first_batches(OTHER_USERS), self._count_first_batches(1)
         for other in {each.user for each in holdings} - {self.own_user, user}:
-            kept -= sum_holdings(each for each in holdings if each.user == other) & first
-        return kept
+            kept -= sum_holdings(each for each in holdings if each.user == other).at_most(first)
+        return left - (left // USER_KEPT_SHARE).at_least(kept)
 
     def _keep_first_batches(self, room: MemoryRoom) -> MemoryRoom:
         """Returns what is kept for first batches: a part of `room` and space for a few sessions, at most half of it."""
-        return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)) & room // 2
+        return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)).at_most(room // 2)
 
     def _count_first_batches(self, sessions: int) -> MemoryRoom:
         """Returns what the first batches of so many sessions take."""
