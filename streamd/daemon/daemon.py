@@ -99,15 +99,21 @@ class Daemon:
         self._slots = SlotStore()
         self._stats = ProcessStats()
         self._has_terminal = os.isatty(_STDERR_DESCRIPTOR)
+        # Slots, trainers and workers need descriptors: as many as are allowed.
+        _, most_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_descriptors, most_descriptors))
         self._allowance = compute_descriptor_allowance(
-            _raise_descriptor_limit(),
+            most_descriptors,
             workers=config.worker_count,
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
             network_gates=len(config.remote_endpoints),
         )
         address = config.local_endpoint or endpoint.default_endpoint()
-        self._network_keys = self._find_network_keys(config)
+        self._network_keys: NetworkKeys | None = None
+        if config.remote_endpoints and config.curve is not None:
+            with add_error_locations(config):
+                self._network_keys = find_network_keys(config.curve.secret, config.curve.clients)
         self._endpoint = ServedEndpoint(address, handed_sockets, is_private=self._address is not None)
         self._router: Router | None = None
         self._gate_keeper: GateKeeper | None = None
@@ -356,14 +362,6 @@ class Daemon:
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
 
-    @staticmethod
-    def _find_network_keys(config: Config) -> NetworkKeys | None:
-        """Returns where the keys for other hosts are; None if there are no addresses for them. Raises ConfigError."""
-        if not config.remote_endpoints or config.curve is None:
-            return None
-        with add_error_locations(config):
-            return find_network_keys(config.curve.secret, config.curve.clients)
-
     def _load_config(self) -> Config:
         """Loads the configuration. Raises ConfigError, also for settings that this version does not serve."""
         config = load_config(self._config_source)
@@ -490,13 +488,6 @@ class Daemon:
         log.error("daemon.failed", context.get("message", "a callback failed"), error=error)
         self._failure = self._failure or error or RuntimeError(str(context.get("message")))
         self._stop_requested.set()
-
-
-def _raise_descriptor_limit() -> int:
-    """Raises the limit of descriptors, which slots, trainers and workers need, as far as allowed; returns it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 def _raise_daemon_stopped() -> NoReturn:

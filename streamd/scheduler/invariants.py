@@ -415,9 +415,9 @@ class InvariantChecker:
         # A credit that grew must leave room for sessions and users to come.
         room, facts = self._measure_session_bytes(), f"with the credit {credit} of {account}"
         first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
-        apart = [each for each in self._ended.values() if each.successor not in self._sessions]
+        ownerless = [each for each in self._ended.values() if each.successor not in self._sessions]
         taken = [(each, each.count_slots()) for each in self._sessions.values()]
-        taken += [(each, len(each.leases)) for each in apart]
+        taken += [(each, len(each.leases)) for each in ownerless]
         # Neither rule concerns the first batches of a session or a user, and what a trainer held before.
         inherited = sum(len(each.leases) for each in account.earlier_records)
         if credit > max(MIN_CREDIT, inherited):

@@ -34,18 +34,18 @@ class EndedSession:
 
 @dataclass(frozen=True, slots=True)
 class HeldOverMemory:
-    """What is held of ended sessions: `apart` counts by itself, `own` within the credit of a new session."""
+    """What is held of ended sessions: `ownerless` counts by itself, `own` within the credit of a new session."""
 
-    apart: tuple[SlotHolding, ...] = ()
+    ownerless: tuple[SlotHolding, ...] = ()
     own_slots: int = 0
 
     @property
-    def apart_bytes(self) -> int:
-        return sum_holdings(self.apart).byte_count
+    def ownerless_bytes(self) -> int:
+        return sum_holdings(self.ownerless).byte_count
 
     @property
-    def apart_slots(self) -> int:
-        return sum_holdings(self.apart).slot_count
+    def ownerless_slots(self) -> int:
+        return sum_holdings(self.ownerless).slot_count
 
 
 class EndedSessions(Mapping[int, EndedSession]):
@@ -99,12 +99,12 @@ class EndedSessions(Mapping[int, EndedSession]):
         `own` are the ended sessions that the new one inherits.
         """
         mine = own or {}
-        apart = tuple(
+        ownerless = tuple(
             SlotHolding(each.user, each.slot_bytes, len(each.leases))
             for number, each in self._sessions.items()
             if number not in mine and each.successor not in active_sessions
         )
-        return HeldOverMemory(apart, sum(len(each.leases) for each in mine.values()))
+        return HeldOverMemory(ownerless, sum(len(each.leases) for each in mine.values()))
 
 
 # --- One trainer's position in its stream: the next batch, the credit, and the leases.

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -174,12 +173,7 @@ def import_lists(config: Config, state: Path, source: Path, progress: ImportProg
     make_state_folder(state)
     with TemporaryDirectory(prefix=".import-", dir=state) as name_of_folder:
         folder = Path(name_of_folder)
-        # The lists of these streams become files in a folder.
-        with _report_archive_errors(source), open_regular_file(source) as file, zipfile.ZipFile(file) as archive:
-            wanted = {each.stream: each for each in _read_lists(archive) if each.stream in config.streams}
-            for each in wanted.values():
-                with archive.open(each.member) as packed, (folder / each.member).open("wb") as copy:
-                    shutil.copyfileobj(packed, copy)
+        wanted = _extract_lists(source, config.streams.keys(), folder)
         # Lists that depend on each other are replaced together.
         if not wanted:
             raise ConfigError(f"{source} has no list of a stream in this configuration ({', '.join(config.streams)})")
@@ -208,20 +202,6 @@ def import_lists(config: Config, state: Path, source: Path, progress: ImportProg
     ]
 
 
-@contextmanager
-def _report_archive_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as error:
-        raise ConfigError(
-            f"{path} holds no whole lists of samples: {error}; write it with  streamd manifest export"
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror or error}; name a file that  streamd manifest export  wrote"
-        ) from error
-
-
 def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
     """Reads what an archive contains. Raises BadZipFile, KeyError and msgspec's errors for anything else."""
     if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
@@ -235,6 +215,25 @@ def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
         if each.member != f"{number}.manifest":  # the name becomes that of a file here
             raise zipfile.BadZipFile(f"list {number} is in {each.member!r}")
     return found.lists
+
+
+def _extract_lists(source: Path, streams: Collection[str], folder: Path) -> dict[str, _ExportedList]:
+    """Copies the lists of `streams` to files in a folder, and returns what they are. Raises ConfigError."""
+    try:
+        with open_regular_file(source) as file, zipfile.ZipFile(file) as archive:
+            wanted = {each.stream: each for each in _read_lists(archive) if each.stream in streams}
+            for each in wanted.values():
+                with archive.open(each.member) as packed, (folder / each.member).open("wb") as copy:
+                    shutil.copyfileobj(packed, copy)
+    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"{source} holds no whole lists of samples: {error}; write it with  streamd manifest export"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{source} cannot be read: {error.strerror or error}; name a file that  streamd manifest export  wrote"
+        ) from error
+    return wanted
 
 
 def _bind_list(
