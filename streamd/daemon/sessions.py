@@ -20,9 +20,8 @@ from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
-from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
+from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, SessionCounts, find_full_refusal
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.session_shares import SessionCounts, find_full_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer, build_unknown_stream_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError

@@ -11,7 +11,7 @@ import pytest
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon.session_shares import SessionCounts, compute_user_share
+from streamd.daemon.descriptor_allowance import SessionCounts, compute_user_share
 from streamd.daemon.sessions import (
     OWN_USER,
     Connection,
