@@ -22,9 +22,8 @@ from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
-    from streamd.daemon.socket_activation import HandedSockets
     from streamd.daemon.streams.manifest_archive import ExchangedList
-    from streamd.daemon.systemd import ServiceManager
+    from streamd.daemon.systemd import HandedSockets, ServiceManager
 
 PROGRAM = "streamd"
 
@@ -121,8 +120,11 @@ def serve(
     # worker computes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from streamd.core import log  # noqa: PLC0415 - as below
-    from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
-    from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
+    from streamd.daemon.systemd import (  # noqa: PLC0415 - only for the daemon, not for --help
+        ServiceManager,
+        has_waiting_connection,
+        take_handed_sockets,
+    )
 
     level = logging.DEBUG if verbose else logging.INFO
     log.configure_logging(level=level, as_json=log_json)

@@ -275,7 +275,7 @@ def _build_mount_order_path(unit: str) -> Path:
 def _find_mount_units(host: ServiceHost, config: Path) -> list[str]:
     """Returns the units of all mounts on which configured data and caches may be, outermost first, without `/`."""
     from streamd.config.load import load_config  # noqa: PLC0415 - heavy, and only here
-    from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
+    from streamd.daemon.data_watch import list_data_places  # noqa: PLC0415 - as above
 
     streams = load_config(config).streams.values()
     places = [*list_data_places(streams), *(each.cache.path for each in streams if each.cache)]

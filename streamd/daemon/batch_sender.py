@@ -123,16 +123,15 @@ class BatchSender:
         if not self._has_new:
             return
         self._has_new = False
-        if is_fresh and self._may_delay_sending():
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.send_queued_batches)
-        else:
-            self.send_queued_batches()
-
-    def _may_delay_sending(self) -> bool:
-        """Whether too few batches are queued to fill a message, and all their connections have credit to spare."""
-        slots = {batch.message.slot for _, (_, batch) in self._queue}
-        return len(slots) < _FULL_QUEUE_BATCHES and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
+        if is_fresh:
+            # They may wait while too few are queued to fill a message, and all their connections have credit to spare.
+            slots = {batch.message.slot for _, (_, batch) in self._queue}
+            has_spare_credit = all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
+            if len(slots) < _FULL_QUEUE_BATCHES and has_spare_credit:
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.send_queued_batches)
+                return
+        self.send_queued_batches()
 
     def send_queued_batches(self) -> None:
         """Sends all queued batches, to each connection in the order in which they were queued."""
@@ -145,16 +144,14 @@ class BatchSender:
         for connection, delivery in queue:
             deliveries[connection.session].append(delivery)
         for session, connection in connections.items():
-            self._count_supplied_batches(connection, [batch for _, batch in deliveries[session]])
+            # The effort of decoding counts for the batches that the connection had to wait for.
+            batches = [batch for _, batch in deliveries[session]]
+            awaited = [batch for batch in batches if connection.session in batch.awaited_by]
+            connection.supply_counter.add_batches(
+                len(batches), [batch.effort for batch in awaited if self._is_still_in_slot(batch)]
+            )
             for start in range(0, len(deliveries[session]), _MAX_MESSAGE_BATCHES):
                 self._send_to_connection(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
-
-    def _count_supplied_batches(self, connection: Connection, batches: Sequence[OutgoingBatch]) -> None:
-        """Counts the batches that leave, and the decoding effort of those that the connection had to wait for."""
-        awaited = [batch for batch in batches if connection.session in batch.awaited_by]
-        connection.supply_counter.add_batches(
-            len(batches), [batch.effort for batch in awaited if self._is_still_in_slot(batch)]
-        )
 
     def _is_still_in_slot(self, batch: OutgoingBatch) -> bool:
         """Whether a batch still lies in its slot. The slot may be free by now, or hold another batch."""
@@ -174,31 +171,28 @@ class BatchSender:
             return
         if self._batch_preview.has_waiters:
             self._batch_preview.on_batch_sent(connection.stream, batches[-1].message)
-        send = self._send_slot_numbers if connection.transport == "shared" else self._send_inline_pixels
-        if not send(connection, deliveries):
+        if connection.transport == "shared":
+            # One message names the slots of all batches.
+            frames = [
+                build_frame(self._build_frame_header(connection, number), batch.encoded) for number, batch in deliveries
+            ]
+            is_reached = self._router.send_frame(connection.identity, bundle_records(frames))
+        else:
+            is_reached = self._send_inline_pixels(connection, deliveries)
+        if not is_reached:
             self._on_unreachable(connection.session)
         now_s = time.monotonic()
         group, samples = f"stream.{connection.stream.spec.name}", sum([each.samples for each in batches])
-        self._report_sent_batches(connection.session, batches, now_s)
-        self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
-        self._stats.add_count(group, "sent_samples", samples)
-
-    def _report_sent_batches(self, session: int, batches: Sequence[OutgoingBatch], now_s: float) -> None:
         first_sent = 0
         for batch in batches:
             first_sent += not batch.was_sent
             batch.was_sent = True
         sent = [(batch.key.epoch, batch.samples) for batch in batches]
-        self._status_builder.on_batches_sent(session, sent, now_s, first_sent=first_sent)
+        self._status_builder.on_batches_sent(connection.session, sent, now_s, first_sent=first_sent)
         if first_sent:
             self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
-
-    def _send_slot_numbers(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
-        """Sends one message that names the slots of the batches; returns whether the client could be reached."""
-        frames = [
-            build_frame(self._build_frame_header(connection, number), batch.encoded) for number, batch in deliveries
-        ]
-        return self._router.send_frame(connection.identity, bundle_records(frames))
+        self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
+        self._stats.add_count(group, "sent_samples", samples)
 
     def _send_inline_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends the pixels themselves, one message a batch; returns whether the client could be reached."""
@@ -275,13 +269,10 @@ class ReceiptSender:
             if digest is None or connection.is_gone:
                 return
             connection.due_receipts.popleft()
-            self._build_and_send_receipt(connection, cursor, digest)
-
-    def _build_and_send_receipt(self, connection: Connection, cursor: Cursor, digest: str) -> None:
-        connection.receipts += 1
-        # The supply counts batches when they are sent, so the epoch's last ones go first.
-        self._batch_sender.send_queued_batches()
-        dropped = count_dropped_samples(connection.stream, cursor)
-        self._status_builder.epoch_tracker.on_epoch_sent(connection.session, connection.stream.spec, cursor)
-        supply = connection.supply_counter.take_and_reset_supply()
-        self._send_receipt(connection, ReceiptDue(cursor.epoch, digest, dropped, supply))
+            connection.receipts += 1
+            # The supply counts batches when they are sent, so the epoch's last ones go first.
+            self._batch_sender.send_queued_batches()
+            dropped = count_dropped_samples(connection.stream, cursor)
+            self._status_builder.epoch_tracker.on_epoch_sent(connection.session, connection.stream.spec, cursor)
+            supply = connection.supply_counter.take_and_reset_supply()
+            self._send_receipt(connection, ReceiptDue(cursor.epoch, digest, dropped, supply))

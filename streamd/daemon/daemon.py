@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,21 +22,17 @@ from streamd.config.schema import Config
 from streamd.config.unserved import list_unserved_settings
 from streamd.core import log
 from streamd.core.counters import ProcessStats
-from streamd.core.spec import PixelId
 from streamd.core.text import format_count, format_list
 from streamd.daemon.batch_sender import SpawnTask
-from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_label_files
+from streamd.daemon.data_watch import DataPlaceLookups, FileSystemEvents, wait_for_mount, warn_of_newer_label_files
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_workers
-from streamd.daemon.file_system_events import FileSystemEvents
-from streamd.daemon.gate_keeper import GateKeeper
-from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys
+from streamd.daemon.gate_keeper import GateKeeper, NetworkGateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.sessions import OWN_USER
-from streamd.daemon.socket_activation import HandedSockets
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import (
@@ -48,9 +44,9 @@ from streamd.daemon.streams.catalog import (
     open_streams,
 )
 from streamd.daemon.streams.listing_process import list_samples_in_process
-from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks
+from streamd.daemon.streams.manifest_locks import ManifestLocks, acquire_shared_locks
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
-from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_status_headline
+from streamd.daemon.systemd import HandedSockets, ProgressWatch, ServiceManager, format_status_headline
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
@@ -103,15 +99,21 @@ class Daemon:
         self._slots = SlotStore()
         self._stats = ProcessStats()
         self._has_terminal = os.isatty(_STDERR_DESCRIPTOR)
+        # Slots, trainers and workers need descriptors: as many as are allowed.
+        _, most_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_descriptors, most_descriptors))
         self._allowance = compute_descriptor_allowance(
-            _raise_descriptor_limit(),
+            most_descriptors,
             workers=config.worker_count,
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
             network_gates=len(config.remote_endpoints),
         )
         address = config.local_endpoint or endpoint.default_endpoint()
-        self._network_keys = self._find_network_keys(config)
+        self._network_keys: NetworkKeys | None = None
+        if config.remote_endpoints and config.curve is not None:
+            with add_error_locations(config):
+                self._network_keys = find_network_keys(config.curve.secret, config.curve.clients)
         self._endpoint = ServedEndpoint(address, handed_sockets, is_private=self._address is not None)
         self._router: Router | None = None
         self._gate_keeper: GateKeeper | None = None
@@ -119,7 +121,11 @@ class Daemon:
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises the error that ended it otherwise."""
-        self._install_signal_handlers()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.request_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._handle_sighup)
+        loop.set_exception_handler(self._stop_on_loop_error)
         try:
             async with asyncio.TaskGroup() as group:
                 dispatcher = await self._wait_for_start_or_stop(self._start_serving(group))
@@ -127,7 +133,19 @@ class Daemon:
                 # A reload would replace streams while their trainers are being sent away.
                 self._reloads.cancel()
                 await asyncio.wait({self._reloads})
-                await self._drain_sessions(dispatcher)
+                # All trainers are sent away, and have DRAIN_S to leave. A second signal ends the wait.
+                log.info("daemon.draining", "disconnecting the trainers", sessions=dispatcher.session_count)
+                # The first signal has set this event. Cleared, it reports the second one.
+                self._stop_requested.clear()
+                self._manager.notify_stopping(f"disconnecting {format_count(dispatcher.session_count, 'trainer')}")
+                dispatcher.drain_sessions()
+                try:
+                    async with asyncio.timeout(DRAIN_S):
+                        await dispatcher.wait_until_no_sessions(self._stop_requested)
+                except TimeoutError:
+                    log.warning(
+                        "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
+                    )
                 dispatcher.close()
                 self._close_endpoint()
                 _raise_daemon_stopped()
@@ -178,12 +196,17 @@ class Daemon:
         with add_error_locations(config):
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
-        served = _build_streams_with_pixel_ids(streams, pixel_ids)
+        served = {
+            each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
+            for each in streams
+        }
         with self._report_listen_errors():
             sender = self._open_endpoint()
+        # A reload during the wait for the data has kept the settings of the daemon, its memory and workers among them.
+        limits = SchedulerLimits(config.memory, config.worker_count, self._allowance.slots, OWN_USER)
         dispatcher = Dispatcher(
             served,
-            scheduler=self._build_scheduler(streams),
+            scheduler=Scheduler([each.stream_shape for each in streams], limits),
             engine=engine,
             slots=self._slots,
             router=sender,
@@ -203,7 +226,18 @@ class Daemon:
         log_served_streams(streams, config)
         _warn_of_newer_labels(config, streams, engine)
         _spawn_task(group, self._keep_files(dispatcher), name="files")
-        self._announce_ready(group, dispatcher, time.monotonic() - began_s)
+        # Trainers are served now: the log, the service manager and `on_ready` hear of it.
+        log.info(
+            "daemon.ready",
+            f"serving at {self._endpoint.address}",
+            pid=os.getpid(),
+            workers=config.worker_count,
+            seconds=time.monotonic() - began_s,
+        )
+        self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
+        if self._manager.watchdog_s is not None:
+            _spawn_task(group, self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
+        self._on_ready()
         return dispatcher
 
     def _open_endpoint(self) -> FrameSender:
@@ -255,7 +289,25 @@ class Daemon:
                 gates = self._gate_keeper.list_socket_folders() if self._gate_keeper is not None else []
                 # Watched before they are looked at, so that nothing is removed in between unseen.
                 events.watch_folders([self._state, *self._endpoint.folders, *gates])
-                if gone := self._renew_endpoint(dispatcher):
+                # Files of the endpoint that are gone are made anew.
+                served, keeper, router = self._endpoint, self._gate_keeper, self._router
+                assert router is not None  # noqa: S101 - _open_endpoint has set it
+                try:
+                    gone = served.renew_lock_and_folders()
+                    gone += [router.path] if router.renew_if_gone() else []
+                    if dispatcher.descriptor_server.renew_if_gone():
+                        gone.append(Path(endpoint.descriptor_socket_path(router.path)))
+                    if keeper is not None:
+                        if served.is_door_gone:
+                            keeper.listen_anew(served.open_public_socket())
+                            gone.append(served.path)
+                        gone += keeper.end_unreachable_gates()
+                except (OSError, ConfigError) as error:
+                    raise StreamdError(
+                        f"the files of {served.address} were removed while it was served, and cannot be made anew: "
+                        f"{error}"
+                    ) from error
+                if gone:
                     names = format_list([str(each) for each in gone], _SHOWN_FILES)
                     log.warning("endpoint.gone", f"made anew after they were removed: {names}; trainers go on")
                     continue  # new folders are to be watched
@@ -285,26 +337,6 @@ class Daemon:
                     "trainers go on, but no worker can start again",
                 )
 
-    def _renew_endpoint(self, dispatcher: Dispatcher) -> list[Path]:
-        """Makes the files of the endpoint that are gone anew, and returns them. Raises StreamdError."""
-        served, keeper, router = self._endpoint, self._gate_keeper, self._router
-        assert router is not None  # noqa: S101 - _open_endpoint has set it
-        try:
-            gone = served.renew_lock_and_folders()
-            gone += [router.path] if router.renew_if_gone() else []
-            if dispatcher.descriptor_server.renew_if_gone():
-                gone.append(Path(endpoint.descriptor_socket_path(router.path)))
-            if keeper is not None:
-                if served.is_door_gone:
-                    keeper.listen_anew(served.open_public_socket())
-                    gone.append(served.path)
-                gone += keeper.end_unreachable_gates()
-        except (OSError, ConfigError) as error:
-            raise StreamdError(
-                f"the files of {served.address} were removed while it was served, and cannot be made anew: {error}"
-            ) from error
-        return gone
-
     def _close_endpoint(self) -> None:
         if self._network_keeper is not None:
             self._network_keeper.close()
@@ -313,24 +345,6 @@ class Daemon:
         if self._router is not None:
             self._router.close()
         self._endpoint.close()
-
-    def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
-        shapes, config = [each.stream_shape for each in streams], self._config
-        return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots, OWN_USER))
-
-    def _announce_ready(self, group: asyncio.TaskGroup, dispatcher: Dispatcher, seconds: float) -> None:
-        """Reports that trainers are served now, to the log, the service manager and `on_ready`."""
-        log.info(
-            "daemon.ready",
-            f"serving at {self._endpoint.address}",
-            pid=os.getpid(),
-            workers=self._config.worker_count,
-            seconds=seconds,
-        )
-        self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
-        if self._manager.watchdog_s is not None:
-            _spawn_task(group, self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
-        self._on_ready()
 
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
         """Starts the HTTP server and returns it; None if the configuration has no monitor.
@@ -347,14 +361,6 @@ class Daemon:
         _spawn_task(group, monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
-
-    @staticmethod
-    def _find_network_keys(config: Config) -> NetworkKeys | None:
-        """Returns where the keys for other hosts are; None if there are no addresses for them. Raises ConfigError."""
-        if not config.remote_endpoints or config.curve is None:
-            return None
-        with add_error_locations(config):
-            return find_network_keys(config.curve.secret, config.curve.clients)
 
     def _load_config(self) -> Config:
         """Loads the configuration. Raises ConfigError, also for settings that this version does not serve."""
@@ -384,7 +390,12 @@ class Daemon:
             await wait_for_mount(self._reload_requested)
             if self._reload_requested.is_set():
                 self._reload_requested.clear()
-                config = self._reload_config_or_keep(config)
+                # The streams are those that are written now; after a mistake, those that were there.
+                log.notice("reload.began", "reading the configuration again")
+                try:
+                    config = keep_daemon_settings(config, self._load_config())
+                except (StreamdError, OSError) as error:
+                    log_reload_refusal(error)
                 lookups, reported = self._build_data_place_lookups(config), ""
         return config
 
@@ -393,43 +404,30 @@ class Daemon:
         wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
         return DataPlaceLookups(stream for name, stream in config.streams.items() if name in wanted)
 
-    def _reload_config_or_keep(self, config: Config) -> Config:
-        """Loads the streams as they are written now. Logs a mistake, and then returns `config`."""
-        log.notice("reload.began", "reading the configuration again")
-        try:
-            return keep_daemon_settings(config, self._load_config())
-        except (StreamdError, OSError) as error:
-            log_reload_refusal(error)
-            return config
-
     async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """Opens the configuration's streams. First lists those without a manifest, or all of them with `list_again`."""
         with add_error_locations(config):
             make_state_folder(self._state)
         locks = self._locks.get_or_create_locks(build_lock_paths(config, self._state))
         if list_again or not (has_all_manifests(config, self._state) and acquire_shared_locks(locks.values())):
-            await self._run_listing_process(config, locks, list_again=list_again)
+            # The process lists the samples, and this daemon then holds shared locks, so that no other replaces the
+            # lists.
+            listed = False
+            while not listed:
+                # The listing process needs these locks exclusively, so this daemon releases those that it holds.
+                for name in config.streams if list_again else find_unlisted_streams(config, self._state):
+                    locks[name].release_lock()
+                try:
+                    await list_samples_in_process(self._config_source, self._state, list_again=list_again)
+                finally:
+                    # This fails while another process lists the same samples. The next listing process waits for it.
+                    listed = acquire_shared_locks(locks.values())
+                list_again = False
+                # The listing process has read the configuration by itself, and may have found other streams in it.
+                if find_unlisted_streams(config, self._state):
+                    raise ConfigError(f"{self._config_source}: it was changed while its samples were listed; try again")
         with add_error_locations(config):
             return [replace(each, manifest_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
-
-    async def _run_listing_process(
-        self, config: Config, locks: Mapping[str, ManifestLock], *, list_again: bool
-    ) -> None:
-        """Lists the samples in a process, then holds shared locks, so that no other daemon replaces the manifests."""
-        listed = False
-        while not listed:
-            # The listing process needs these locks exclusively, so this daemon releases those that it holds.
-            for name in config.streams if list_again else find_unlisted_streams(config, self._state):
-                locks[name].release_lock()
-            try:
-                await list_samples_in_process(self._config_source, self._state, list_again=list_again)
-            finally:
-                # This fails while another process lists the same samples. The next listing process waits for it.
-                listed = acquire_shared_locks(locks.values())
-            list_again = False
-            # The listing process has read the configuration by itself, and may have found other streams in it.
-            if find_unlisted_streams(config, self._state):
-                raise ConfigError(f"{self._config_source}: it was changed while its samples were listed; try again")
 
     # --- reloading
 
@@ -483,28 +481,6 @@ class Daemon:
         """Requests that the daemon drains its sessions and ends, as SIGTERM does."""
         self._stop_requested.set()
 
-    async def _drain_sessions(self, dispatcher: Dispatcher) -> None:
-        """Sends all trainers away, and waits up to DRAIN_S until they have left; a second signal ends the wait."""
-        log.info("daemon.draining", "disconnecting the trainers", sessions=dispatcher.session_count)
-        # The first signal has set this event. Cleared, it reports the second one.
-        self._stop_requested.clear()
-        self._manager.notify_stopping(f"disconnecting {format_count(dispatcher.session_count, 'trainer')}")
-        dispatcher.drain_sessions()
-        try:
-            async with asyncio.timeout(DRAIN_S):
-                await dispatcher.wait_until_no_sessions(self._stop_requested)
-        except TimeoutError:
-            log.warning(
-                "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
-            )
-
-    def _install_signal_handlers(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.request_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._handle_sighup)
-        loop.set_exception_handler(self._stop_on_loop_error)
-
     def _stop_on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Ends the daemon after a callback raised, since its state cannot be trusted. `run` raises the error."""
         del loop
@@ -512,13 +488,6 @@ class Daemon:
         log.error("daemon.failed", context.get("message", "a callback failed"), error=error)
         self._failure = self._failure or error or RuntimeError(str(context.get("message")))
         self._stop_requested.set()
-
-
-def _raise_descriptor_limit() -> int:
-    """Raises the limit of descriptors, which slots, trainers and workers need, as far as allowed; returns it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 def _raise_daemon_stopped() -> NoReturn:
@@ -543,14 +512,6 @@ def _spawn_task(
     except RuntimeError:
         coroutine.close()
         raise
-
-
-def _build_streams_with_pixel_ids(
-    streams: Iterable[ServedStream], pixel_ids: Mapping[str, PixelId]
-) -> dict[str, ServedStream]:
-    return {
-        each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name])) for each in streams
-    }
 
 
 def _find_first_error(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:

@@ -33,7 +33,6 @@ from streamd.ipc.messages import (
     AskStats,
     AskStatus,
     AskStreams,
-    ClientMessage,
     DaemonMessage,
     Draining,
     Goodbye,
@@ -51,29 +50,27 @@ from streamd.ipc.messages import (
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE, LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
-from streamd.scheduler.actions import (
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
-    DropSlots,
-    LogWarning,
-    ProduceBatch,
-    RefuseSession,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    LogWarning,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    RefuseSession,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,
@@ -124,7 +121,11 @@ class Dispatcher:
         self._timer_due_s: float | None = None
         self._is_draining = False
         self._loop_shares = TimeShares(OWN_USER, LOOP_SHARE, LOOP_BURST_S)
-        self.descriptor_server = self._build_descriptor_server(allowance.max_lifeline_connections)
+        released, paired = self._on_batches_released, self._status_builder.set_process
+        callbacks = LifelineCallbacks(self._on_session_lost, self._on_session_closed, released, paired)
+        self.descriptor_server = DescriptorServer(
+            self._slots.open_readable, callbacks, allowance.max_lifeline_connections, self.charge_user
+        )
         self._session_manager = SessionManager(
             streams,
             self.descriptor_server,
@@ -135,11 +136,6 @@ class Dispatcher:
         )
         self._connections = self._session_manager.connections
         engine.set_listener(self)
-
-    def _build_descriptor_server(self, most_links: int) -> DescriptorServer:
-        released, paired = self._on_batches_released, self._status_builder.set_process
-        callbacks = LifelineCallbacks(self._on_session_lost, self._on_session_closed, released, paired)
-        return DescriptorServer(self._slots.open_readable, callbacks, most_links, self.charge_user)
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -197,9 +193,28 @@ class Dispatcher:
                 connection = self._connections.find_by_identity(identity)
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
                     return self._handle_session_message(connection, message)
-                self._reply_no_session(identity, header, message)
+                # The session does not exist, or is not this connection's. A goodbye gets no answer.
+                self._stats.add_count("wire", "stale")
+                if not isinstance(message, Goodbye):
+                    frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
+                    self._router.send_frame(identity, frame)
             case Subscribe():
-                self._handle_subscribe(identity, message, user)
+                # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches
+                # of an earlier daemon take no memory of this one.
+                before = self._connections.find_by_identity(identity)
+                if before is not None:
+                    self._on_session_closed(before.session, None, "it subscribed again")
+                earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
+                event = self._session_manager.validate_and_add_connection(
+                    identity,
+                    message,
+                    is_draining=self._is_draining,
+                    earlier_sessions=earlier,
+                    ended_sessions=self._scheduler.ended_sessions,
+                    user=user,
+                )
+                if event is not None:
+                    self._handle_scheduler_events(event)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
                 answer = self._answers.get_or_make_answer(message, lambda: self._encode_answer(message))
                 self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), answer))
@@ -211,18 +226,33 @@ class Dispatcher:
             self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
         )
 
-    def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
-        """Answers a frame for a session that does not exist, or is not this connection's. A goodbye gets no answer."""
-        self._stats.add_count("wire", "stale")
-        if not isinstance(message, Goodbye):
-            frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
-            self._router.send_frame(identity, frame)
-
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> bool:
         """Handles a message of a session, and returns whether it was due."""
         match message:
             case Progress():
-                return self._handle_progress(connection, message)
+                session, released, waited_s = connection.session, message.released, message.waited_ns / 1e9
+                # No number is looked at before it is known that there can be so many leases: a frame has room for
+                # thousands.
+                if not len(message.retired) <= len(released) <= connection.lease_count:
+                    self._stats.add_count("wire", "malformed")
+                    log.warning(
+                        "wire.malformed",
+                        f"a trainer released {len(released)} batches, {len(message.retired)} of them still mapped, but "
+                        f"has {connection.lease_count}: its report is dropped",
+                        session=session,
+                    )
+                    return False
+                connection.lease_count -= len(released)
+                self._stats.add_stage_runs(
+                    f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released)
+                )
+                self._status_builder.on_progress(session, message.taken, waited_s, time.monotonic())
+                self._handle_scheduler_events(
+                    LeaseReleased(session, released, message.retired),
+                    ProgressReported(session, message.taken),
+                    CreditGranted(session, message.upto),
+                )
+                return bool(released)
             case ReceiptSeen(epoch, digest, ok, timing):
                 self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
                 if timing is not None:
@@ -244,42 +274,16 @@ class Dispatcher:
             case Ping():
                 # The pong counts the batches that were sent, so those still queued are sent before it.
                 self._batch_sender.send_queued_batches()
-                self._send_pong(connection)
+                # The client gets the state of its session as the daemon has it.
+                scheduled = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
+                if scheduled is not None:
+                    sent, upto, done = scheduled.sent, scheduled.upto, scheduled.released_count
+                    paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
+                    self._send_to_session(connection, Pong(sent, upto, done, connection.receipts, paused))
                 self._handle_scheduler_events()
             case Goodbye(kept):
                 self._on_session_closed(connection.session, kept, "said goodbye")
         return False
-
-    def _handle_progress(self, connection: Connection, progress: Progress) -> bool:
-        """Handles a report, and returns whether it released batches."""
-        session, released, waited_s = connection.session, progress.released, progress.waited_ns / 1e9
-        # No number is looked at before it is known that there can be so many leases: a frame has room for thousands.
-        if not len(progress.retired) <= len(released) <= connection.lease_count:
-            self._stats.add_count("wire", "malformed")
-            log.warning(
-                "wire.malformed",
-                f"a trainer released {len(released)} batches, {len(progress.retired)} of them still mapped, but has "
-                f"{connection.lease_count}: its report is dropped",
-                session=session,
-            )
-            return False
-        connection.lease_count -= len(released)
-        self._stats.add_stage_runs(f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released))
-        self._status_builder.on_progress(session, progress.taken, waited_s, time.monotonic())
-        self._handle_scheduler_events(
-            LeaseReleased(session, released, progress.retired),
-            ProgressReported(session, progress.taken),
-            CreditGranted(session, progress.upto),
-        )
-        return bool(released)
-
-    def _send_pong(self, connection: Connection) -> None:
-        """Sends a client the state of its session as the daemon has it."""
-        session = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
-        if session is not None:
-            released = session.released_count
-            paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
-            self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
     # The methods of GateListener, which documents when each is called.
 
@@ -328,24 +332,6 @@ class Dispatcher:
         """Records the nodes, and has the scheduler count with their decode processes."""
         self._status_builder.set_cluster(cluster)
         self._handle_scheduler_events(WorkersChanged(max(1, cluster.workers), NODE_TASKS_AHEAD))
-
-    def _handle_subscribe(self, identity: bytes, message: Subscribe, user: int) -> None:
-        # A connection has one session at a time. Only this boot's sessions count as earlier ones, since batches of an
-        # earlier daemon take no memory of this one.
-        before = self._connections.find_by_identity(identity)
-        if before is not None:
-            self._on_session_closed(before.session, None, "it subscribed again")
-        earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
-        event = self._session_manager.validate_and_add_connection(
-            identity,
-            message,
-            is_draining=self._is_draining,
-            earlier_sessions=earlier,
-            ended_sessions=self._scheduler.ended_sessions,
-            user=user,
-        )
-        if event is not None:
-            self._handle_scheduler_events(event)
 
     def _on_session_lost(self, session: int, reason: str) -> None:
         """Ends a session whose trainer cannot report any more which batches it holds."""
@@ -426,7 +412,16 @@ class Dispatcher:
         # The end of a session sends messages to others, which may find more clients unreachable.
         while self._unreachable_sessions:
             self._on_session_closed(self._unreachable_sessions.pop(), None, "it cannot be reached, or does not read")
-        self._set_deadline_timer()
+        # This runs after every event, while the deadline seldom changes: an equal one keeps its timer.
+        deadline_s = self._scheduler.next_deadline_s()
+        if deadline_s == self._timer_due_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due_s = None, deadline_s
+        if deadline_s is not None:
+            delay_s = max(0.0, deadline_s - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_deadline_timer)
 
     def _perform_scheduler_actions(self, actions: list[Action], now_s: float, *, is_fresh: bool) -> None:
         for action in actions:
@@ -444,7 +439,14 @@ class Dispatcher:
                     if connection := self._connections.find_by_session(session):
                         self._receipt_sender.add_due_receipt(connection, cursor)
                 case DropSlots(slots, may_be_read):
-                    self._drop_slots_everywhere(slots, may_be_read)
+                    # The workers come first: commands queued for them may carry the descriptors that are closed next.
+                    self._engine.unmap_slots_in_workers(slots)
+                    for slot in slots:
+                        self._slots.drop_slot(slot, is_erased=slot not in may_be_read)
+                    self._batch_sender.remove_batches_in_slots(slots)
+                    for session, gone in self.descriptor_server.forget_slots(slots):
+                        if connection := self._connections.find_by_session(session):
+                            self._send_to_session(connection, SlotsGone(gone))
                 case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
                     self._session_manager.apply_session_action(action, now_s)
                 case LogWarning(text):
@@ -466,16 +468,6 @@ class Dispatcher:
         self._send_to_session(connection, receipt)
         self._handle_scheduler_events()
 
-    def _drop_slots_everywhere(self, slots: tuple[int, ...], may_be_read: tuple[int, ...]) -> None:
-        # The workers come first: commands queued for them may carry the descriptors that are closed next.
-        self._engine.unmap_slots_in_workers(slots)
-        for slot in slots:
-            self._slots.drop_slot(slot, is_erased=slot not in may_be_read)
-        self._batch_sender.remove_batches_in_slots(slots)
-        for session, gone in self.descriptor_server.forget_slots(slots):
-            if connection := self._connections.find_by_session(session):
-                self._send_to_session(connection, SlotsGone(gone))
-
     def _send_to_session(self, connection: Connection, message: DaemonMessage) -> None:
         header = FrameHeader(self._boot, connection.session, 0)
         if not self._router.send_frame(connection.identity, build_frame(header, encode_message(message))):
@@ -483,18 +475,6 @@ class Dispatcher:
 
     def _send_without_session(self, identity: bytes, message: DaemonMessage) -> None:
         self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
-
-    def _set_deadline_timer(self) -> None:
-        # This runs after every event, while the deadline seldom changes: an equal one keeps its timer.
-        deadline_s = self._scheduler.next_deadline_s()
-        if deadline_s == self._timer_due_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_due_s = None, deadline_s
-        if deadline_s is not None:
-            delay_s = max(0.0, deadline_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_deadline_timer)
 
     def _on_deadline_timer(self) -> None:
         self._timer_due_s = None
@@ -535,10 +515,8 @@ class AnswerCache:
             if self._streams_answer is None:
                 self._streams_answer = make_answer()
             return self._streams_answer
-        return self._get_or_make_recent_answer(type(question), make_answer)
-
-    def _get_or_make_recent_answer(self, kind: type, make_answer: Callable[[], bytes]) -> bytes:
-        """Returns the answer to questions of this kind: a new one if time allows, else the one kept."""
+        # A new answer if time allows, else the one that was kept.
+        kind = type(question)
         now_s, kept = self._read_clock_s(), self._answers.get(kind)
         is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
         if kept is not None and is_spent and now_s < kept.made_s + ANSWER_AGE_S:

@@ -47,7 +47,13 @@ async def _serve(config_source: ConfigInput, request: LocalDaemonRequest, on_rea
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     """Returns the requested configuration, or one made from the data that the request names. Raises ConfigError."""
     from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
-    from streamd.daemon.starter.survey import StarterChoices, names_configuration, names_data  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.survey import (  # noqa: PLC0415 - as above
+        CONFIG_REMEDY,
+        PATH_KEY,
+        StarterChoices,
+        names_configuration,
+        names_data,
+    )
 
     if isinstance(request.config, dict):
         return request.config
@@ -67,15 +73,11 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     try:
         return build_unwritten_config(path, request.size, LoggedProgress(), choices)
     except ConfigError as error:
-        raise ConfigError(_rephrase_for_python(str(error))) from error
-
-
-def _rephrase_for_python(text: str) -> str:
-    """An error about data without the names of a command's arguments, which callers of streamd.local do not write."""
-    from streamd.daemon.starter.survey import CONFIG_REMEDY, PATH_KEY  # noqa: PLC0415 - as above
-
-    named = text.removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
-    return re.sub(r"--(root|label|encoding)\b", r"\1=", named)
+        # Callers of streamd.local do not write the arguments of a command, so the error does not name them.
+        text = (
+            str(error).removeprefix(f"{PATH_KEY}: ").replace(CONFIG_REMEDY, "give streamd.local the path of that file")
+        )
+        raise ConfigError(re.sub(r"--(root|label|encoding)\b", r"\1=", text)) from error
 
 
 def _check_config(request: LocalDaemonRequest) -> None:

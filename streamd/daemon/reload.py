@@ -16,9 +16,9 @@ from streamd.config.load import add_error_locations
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.core.spec import PixelId
+from streamd.daemon.data_watch import check_data_present
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
-from streamd.daemon.engine.absences import check_data_present
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
@@ -73,12 +73,33 @@ class Reloader:
             fresh = {each.spec.name: each for each in streams}
             if refusal := self._allowance.explain_too_many_streams(len(fresh)):
                 raise ConfigError(refusal)
-            changes = self._compare_with_served_streams(fresh)
+            running = self._dispatcher.streams
+            pairs = {name: (running[name], new) for name, new in fresh.items() if name in running}
+            changes = plan_stream_changes(
+                {name: stream.spec for name, stream in running.items()},
+                {name: stream.spec for name, stream in fresh.items()},
+                {name for name, (old, new) in pairs.items() if not _have_same_files(old, new)},
+                {name for name, (old, new) in pairs.items() if old.transform != new.transform},
+            )
             with add_error_locations(config):
-                self._check_kept_pixels(changes, fresh)
+                # `expect` may ask for other pixels than a kept stream has. Orders are checked already.
+                for name in changes.kept:
+                    expected, pixel_id = fresh[name].expected, self._dispatcher.streams[name].spec.pixel_id
+                    if expected is not None and (refusal := expected.explain_other_pixels(name, pixel_id)):
+                        raise ConfigError(refusal)
                 for name in (*changes.changed, *changes.added):
                     await check_data_present(fresh[name])
-            self._move_quarantine_files(changes, fresh)
+            # The verdicts of kept streams move where their manifest has another path, as streams that share classes
+            # changed. Such a stream keeps the old manifest and holds the locks of both paths, so that no process
+            # replaces either.
+            for name in changes.kept:
+                was, now = self._dispatcher.streams[name], fresh[name]
+                if was.quarantine.path != now.quarantine.path:
+                    was.quarantine.copy_and_switch_file(now.quarantine.path)
+                    if now.manifest_lock is not was.quarantine_lock:
+                        self._dispatcher.replace_stream_keeping_sessions(
+                            replace(was, quarantine_lock=now.manifest_lock)
+                        )
         except (StreamdError, OSError) as error:
             log_reload_refusal(error)
             return False
@@ -92,35 +113,6 @@ class Reloader:
             **served,
         )
         return not failed
-
-    def _compare_with_served_streams(self, new_streams: dict[str, ServedStream]) -> StreamChanges:
-        running = self._dispatcher.streams
-        pairs = {name: (running[name], new) for name, new in new_streams.items() if name in running}
-        return plan_stream_changes(
-            {name: stream.spec for name, stream in running.items()},
-            {name: stream.spec for name, stream in new_streams.items()},
-            {name for name, (old, new) in pairs.items() if not _have_same_files(old, new)},
-            {name for name, (old, new) in pairs.items() if old.transform != new.transform},
-        )
-
-    def _check_kept_pixels(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
-        """Raises ConfigError if `expect` asks for other pixels than a kept stream has. Orders are checked already."""
-        for name in changes.kept:
-            expected, pixel_id = new_streams[name].expected, self._dispatcher.streams[name].spec.pixel_id
-            if expected is not None and (refusal := expected.explain_other_pixels(name, pixel_id)):
-                raise ConfigError(refusal)
-
-    def _move_quarantine_files(self, changes: StreamChanges, new_streams: dict[str, ServedStream]) -> None:
-        """Moves the verdicts of kept streams whose manifest has another path, as streams that share classes changed.
-
-        The stream keeps the old manifest and holds the locks of both paths, so that no process replaces either.
-        """
-        for name in changes.kept:
-            was, now = self._dispatcher.streams[name], new_streams[name]
-            if was.quarantine.path != now.quarantine.path:
-                was.quarantine.copy_and_switch_file(now.quarantine.path)
-                if now.manifest_lock is not was.quarantine_lock:
-                    self._dispatcher.replace_stream_keeping_sessions(replace(was, quarantine_lock=now.manifest_lock))
 
     async def _apply_stream_changes(
         self, changes: StreamChanges, new_streams: dict[str, ServedStream], config: Config
@@ -136,7 +128,10 @@ class Reloader:
             ),
             *(_StreamVersion(new_streams[name], "") for name in changes.added),
         ]
-        together, alone = self._split_by_need_of_new_workers(versions)
+        # Versions whose transforms the workers have not imported get new workers together. The others need none.
+        transformed = [each for each in versions if each.stream.transform is not None]
+        together = transformed if self._engine.needs_new_workers(each.stream for each in transformed) else []
+        alone = [each for each in versions if each not in together]
         tasks: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
         if together:
             tasks.append(({each.stream_name for each in together}, self._serve_from_new_workers(together)))
@@ -148,15 +143,6 @@ class Reloader:
         return {
             name for names, task in tasks if not await self._apply_change_or_log(names, task, config) for name in names
         }
-
-    def _split_by_need_of_new_workers(
-        self, versions: Sequence[_StreamVersion]
-    ) -> tuple[list[_StreamVersion], list[_StreamVersion]]:
-        """Returns the versions that need new workers, which get them together, and those that do not."""
-        transformed = [each for each in versions if each.stream.transform is not None]
-        if not self._engine.needs_new_workers(each.stream for each in transformed):
-            return [], [*versions]
-        return transformed, [each for each in versions if each not in transformed]
 
     async def _apply_change_or_log(
         self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config

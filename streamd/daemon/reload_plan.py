@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
+from streamd.core.spec import ImageSpec, StreamSpec
 from streamd.core.text import format_list
 from streamd.errors import suggest_name
 
@@ -85,27 +85,23 @@ def _iterate_spec_differences(running: StreamSpec, written: StreamSpec) -> Itera
     if running.bad_policy != written.bad_policy:
         yield f"bad_samples.policy was {running.bad_policy} and is {written.bad_policy}"
     for name in sorted({*running.labels, *written.labels}):
-        yield from _iterate_label_differences(name, running.labels.get(name), written.labels.get(name))
+        was, now = running.labels.get(name), written.labels.get(name)
+        if was is None or now is None:
+            yield f"label {name!r} is {'new' if was is None else 'gone'}"
+        elif was.type != now.type:
+            yield f"label {name!r} was of type {was.type} and is of type {now.type}"
+        elif was.classes != now.classes:
+            came, went = (
+                [repr(each) for each in here if each not in there]
+                for here, there in ((now.classes, was.classes), (was.classes, now.classes))
+            )
+            parts = [
+                f"{format_list(some, _SHOWN_CLASSES)} {word}" for some, word in ((came, "came"), (went, "went")) if some
+            ]
+            what = ", ".join(parts) or "their order"
+            yield f"the classes of label {name!r}, which all streams share, have changed: {what}"
 
 
 def _list_pixel_settings(spec: StreamSpec) -> list[tuple[str, ImageSpec]]:
     """Returns the names and settings of the images, in their order, without what models apply."""
     return [(name, replace(image, normalize="none", range=None)) for name, image in spec.images.items()]
-
-
-def _iterate_label_differences(name: str, running: LabelSpec | None, written: LabelSpec | None) -> Iterator[str]:
-    if running is None or written is None:
-        yield f"label {name!r} is {'new' if running is None else 'gone'}"
-    elif running.type != written.type:
-        yield f"label {name!r} was of type {running.type} and is of type {written.type}"
-    elif running.classes != written.classes:
-        came, went = (
-            [repr(each) for each in here if each not in there]
-            for here, there in ((written.classes, running.classes), (running.classes, written.classes))
-        )
-        parts = [
-            f"{format_list(some, _SHOWN_CLASSES)} {word}" for some, word in ((came, "came"), (went, "went")) if some
-        ]
-        yield (
-            f"the classes of label {name!r}, which all streams share, have changed: {', '.join(parts) or 'their order'}"
-        )

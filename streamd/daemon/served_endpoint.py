@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core.host import list_runtime_folders
-from streamd.daemon import socket_activation
+from streamd.daemon.systemd import HandedSockets, choose_endpoint_sockets
 from streamd.errors import ConfigError
 from streamd.ipc import endpoint
 from streamd.limits import DOOR_BACKLOG
@@ -39,7 +39,7 @@ class ServedEndpoint:
     def __init__(
         self,
         address: str,
-        handed_sockets: socket_activation.HandedSockets | None = None,
+        handed_sockets: HandedSockets | None = None,
         *,
         is_private: bool = False,
     ) -> None:
@@ -48,7 +48,7 @@ class ServedEndpoint:
         self.address = address
         self.path = endpoint.socket_path(address)
         self._mode = PRIVATE_MODE if is_private else PUBLIC_MODE
-        self.handed_socket, self.handed_descriptor_socket = socket_activation.choose_endpoint_sockets(
+        self.handed_socket, self.handed_descriptor_socket = choose_endpoint_sockets(
             handed_sockets or {}, self.path, Path(endpoint.descriptor_socket_path(self.path))
         )
         self.gate_folder: Path | None = None
@@ -94,7 +94,21 @@ class ServedEndpoint:
 
     def create_gate_folder(self) -> Path:
         """Creates the gate folder, and in it that of the own socket; returns the gate folder. Raises OSError."""
-        self.gate_folder = folder = _create_gate_folder(self.path)
+        # The folder lies beside the socket, or, if this cannot be, in a runtime folder.
+        beside = endpoint.gate_folder(self.path)
+        try:
+            if not endpoint.fits_socket_path(beside / ("x" * _GATE_NAME_LENGTH)):
+                raise OSError(f"{self.path} leaves no room for the sockets of gates")  # noqa: TRY301 - handled as one below
+            endpoint.create_folder_with_mode(beside, endpoint.GATE_FOLDER_MODE)
+        except OSError:
+            for place in (*list_runtime_folders().values(), None):
+                with suppress(OSError):
+                    beside = Path(tempfile.mkdtemp(prefix="streamd-", suffix=".d", dir=place))
+                    break
+            else:
+                raise
+            beside.chmod(endpoint.GATE_FOLDER_MODE)  # mkdtemp makes it for this user alone
+        self.gate_folder = folder = beside
         endpoint.create_folder_with_mode(endpoint.own_socket_path(folder).parent, _OWN_FOLDER_MODE)
         return folder
 
@@ -151,27 +165,6 @@ class ServedEndpoint:
             self.path.unlink(missing_ok=True)
         if self.handed_descriptor_socket is None:
             Path(endpoint.descriptor_socket_path(self.path)).unlink(missing_ok=True)
-
-
-def _create_gate_folder(path: Path) -> Path:
-    """Creates the gate folder of an endpoint: beside its socket, or, if this cannot be, in a runtime folder.
-
-    Raises OSError.
-    """
-    beside = endpoint.gate_folder(path)
-    try:
-        if not endpoint.fits_socket_path(beside / ("x" * _GATE_NAME_LENGTH)):
-            raise OSError(f"{path} leaves no room for the sockets of gates")  # noqa: TRY301 - handled as one below
-        endpoint.create_folder_with_mode(beside, endpoint.GATE_FOLDER_MODE)
-    except OSError:
-        for place in (*list_runtime_folders().values(), None):
-            with suppress(OSError):
-                beside = Path(tempfile.mkdtemp(prefix="streamd-", suffix=".d", dir=place))
-                break
-        else:
-            raise
-        beside.chmod(endpoint.GATE_FOLDER_MODE)  # mkdtemp makes it for this user alone
-    return beside
 
 
 def _is_own_folder(folder: Path) -> bool:

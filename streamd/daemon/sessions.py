@@ -20,17 +20,15 @@ from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
-from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
+from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, SessionCounts, find_full_refusal
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.session_shares import SessionCounts, find_full_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer, build_unknown_stream_refusal
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
 from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
-from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
-from streamd.scheduler.events import Subscribed
+from streamd.scheduler.events import AdmitSession, RefuseSession, SetCredit, StopStream, Subscribed
 
 OWN_USER: Final = os.geteuid()  # the daemon's own user, which is trusted
 
@@ -106,31 +104,28 @@ def find_subscribe_refusal(
     stream = streams.get(message.stream)
     if stream is None:
         return build_unknown_stream_refusal(message.stream, streams)
-    if usage := _find_usage_fault(message, user):
-        return Refused("usage", usage)
+    # The numbers, and the way of getting pixels, must be possible.
+    if not 0 <= message.together <= MAX_SESSIONS:
+        return Refused("usage", f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}")
+    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
+        return Refused(
+            "usage",
+            f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
+            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}",
+        )
+    if message.transport == "inline" and user != OWN_USER:
+        return Refused(
+            "usage",
+            "pixels come by socket to processes of the daemon's own user alone, and this process has to map the "
+            "batches: raise its limits on memory and open files (ulimit -v, ulimit -n)",
+        )
+    # The daemon must have room for one more session.
     if is_draining:
         return Refused("busy", "this daemon is shutting down; the next one will answer", _DRAINING_RETRY_S)
     full = find_full_refusal(counts, allowance, user, is_own_user=user == OWN_USER)
     if full is not None:
         return Refused("busy", full, _FULL_RETRY_S)
     return _find_cursor_refusal(message, stream.spec)
-
-
-def _find_usage_fault(message: Subscribe, user: int) -> str | None:
-    """Returns what is wrong with the numbers of a subscription, or with its way of getting pixels; else None."""
-    if not 0 <= message.together <= MAX_SESSIONS:
-        return f"together is {message.together}: it must be from 1 to {MAX_SESSIONS}"
-    if not 0 <= message.rank < message.world <= MAX_WORLD or not 0 <= (message.epochs or 0) <= MAX_EPOCHS:
-        return (
-            f"rank {message.rank} of world {message.world}, epochs {message.epochs}: rank must be from 0 to world - "
-            f"1, world at most {MAX_WORLD}, and epochs 0 or more, at most {MAX_EPOCHS}"
-        )
-    if message.transport == "inline" and user != OWN_USER:
-        return (
-            "pixels come by socket to processes of the daemon's own user alone, and this process has to map the "
-            "batches: raise its limits on memory and open files (ulimit -v, ulimit -n)"
-        )
-    return None
 
 
 def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None:
@@ -215,7 +210,12 @@ class SessionManager:
         `ended_sessions` are over while trainers still hold batches of them. This client names `earlier_sessions` as its
         own; those of other users are left out.
         """
-        counts = self._count_sessions(ended_sessions, user)
+        # The sessions that take descriptors are those connected, and those ended, whose lifelines are open.
+        connected = {each.session: each.user for each in self.connections.list_connections()}
+        ended = {each: self._user_by_session.get(each, OWN_USER) for each in ended_sessions if each not in connected}
+        self._user_by_session = connected | ended
+        users = list(self._user_by_session.values())
+        counts = SessionCounts(len(users), len(ended), users.count(user), list(ended.values()).count(user))
         refusal = find_subscribe_refusal(
             message, self._streams, is_draining=is_draining, counts=counts, allowance=self._allowance, user=user
         )
@@ -223,7 +223,13 @@ class SessionManager:
             self._send_without_session(identity, refusal)
             return None
         earlier = tuple(each for each in earlier_sessions if self._user_by_session.get(each) == user)
-        session = self._add_connection(identity, message, user)
+        session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message, user)
+        self.connections.add_connection(
+            Connection(
+                identity, session, stream, message.transport, message.rank, message.world, trainer=trainer, user=user
+            )
+        )
+        self._user_by_session[session] = user
         return Subscribed(
             session,
             message.stream,
@@ -240,43 +246,65 @@ class SessionManager:
             user,
         )
 
-    def _count_sessions(self, ended_sessions: Collection[int], user: int) -> SessionCounts:
-        """Counts the sessions that take descriptors: those connected, and those ended, whose lifelines are open."""
-        connected = {each.session: each.user for each in self.connections.list_connections()}
-        ended = {each: self._user_by_session.get(each, OWN_USER) for each in ended_sessions if each not in connected}
-        self._user_by_session = connected | ended
-        users = list(self._user_by_session.values())
-        return SessionCounts(len(users), len(ended), users.count(user), list(ended.values()).count(user))
-
-    def _add_connection(self, identity: bytes, message: Subscribe, user: int) -> int:
-        """Adds the connection of a valid subscription; returns its session."""
-        session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message, user)
-        self.connections.add_connection(
-            Connection(
-                identity,
-                session,
-                stream,
-                message.transport,
-                message.rank,
-                message.world,
-                trainer=trainer,
-                user=user,
-            )
-        )
-        self._user_by_session[session] = user
-        return session
-
     def apply_session_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
         """Performs what the scheduler has decided: admits, refuses or stops sessions, or changes their credit."""
         match action:
+            # The client gets its session, unless it is gone.
             case AdmitSession():
-                self._send_welcome(action, now_s)
+                session, credit = action.session, action.credit
+                connection = self.connections.find_by_session(session)
+                if connection is None:
+                    return
+                connection.credit = credit
+                self._status_builder.on_session_began(
+                    session, (connection.stream.spec.name, connection.rank, connection.world), now_s, connection.trainer
+                )
+                secret = self._descriptor_server.issue_secret(session)
+                log.info(
+                    "session.began",
+                    "a trainer subscribed",
+                    stream=connection.stream.spec.name,
+                    session=session,
+                    trainer=connection.trainer.name,
+                    rank=f"{connection.rank}/{connection.world}",
+                    credit=credit,
+                    transport=connection.transport,
+                )
+                spec, transport = connection.stream.spec, connection.transport
+                self._send_to_session(
+                    connection, Welcome(secret, spec, credit, transport, action.cursor, action.earlier)
+                )
             case SetCredit(session, credit):
-                self._set_and_send_credit(session, credit)
+                connection = self.connections.find_by_session(session)
+                if connection is not None:
+                    connection.credit = credit
+                    self._send_to_session(connection, CreditNow(credit))
+            # The connection that was added for the subscription is removed again.
             case RefuseSession():
-                self._send_refusal(action)
+                connection = self.connections.remove_session(action.session)
+                if connection is not None:
+                    log.warning("session.refused", action.text, stream=connection.stream.spec.name)
+                    self._send_without_session(
+                        connection.identity, Refused(action.refusal, action.text, action.retry_s)
+                    )
+            # The trainers of a stream that has changed or failed get the reason.
             case StopStream():
-                self._stop_stream_sessions(action)
+                if not action.sessions:
+                    # Each batch in production fails by itself. The first one has ended the sessions and logged the
+                    # reason.
+                    return
+                if action.changed:
+                    log.notice("stream.changed", action.reason, sessions=len(action.sessions))
+                else:
+                    log.error("stream.stopped", action.reason, stream=action.stream)
+                    self._status_builder.on_stream_failed(action.stream, action.reason)
+                for session in action.sessions:
+                    connection = self.connections.find_by_session(session)
+                    if connection is not None:
+                        self._send_to_session(connection, Stopped(action.reason, action.changed))
+                        # The client hangs up when it has read the reason. If the lifeline were closed here, its end
+                        # could reach the client before the message does.
+                        self.end_session(session, "its stream stopped", hang_up=False)
 
     def end_session(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         """Ends a session; returns whether it was connected. `hang_up` closes its lifeline at once."""
@@ -295,64 +323,3 @@ class SessionManager:
         """Logs the summaries of epochs that all their trainers have finished."""
         for each in summaries:
             log.info("epoch.finished", each.text, **asdict(each))
-
-    def _send_welcome(self, action: AdmitSession, now_s: float) -> None:
-        session, credit = action.session, action.credit
-        connection = self.connections.find_by_session(session)
-        if connection is None:
-            return
-        connection.credit = credit
-        self._status_builder.on_session_began(
-            session, (connection.stream.spec.name, connection.rank, connection.world), now_s, connection.trainer
-        )
-        secret = self._descriptor_server.issue_secret(session)
-        log.info(
-            "session.began",
-            "a trainer subscribed",
-            stream=connection.stream.spec.name,
-            session=session,
-            trainer=connection.trainer.name,
-            rank=f"{connection.rank}/{connection.world}",
-            credit=credit,
-            transport=connection.transport,
-        )
-        self._send_to_session(
-            connection,
-            Welcome(
-                secret,
-                connection.stream.spec,
-                credit,
-                connection.transport,
-                action.cursor,
-                action.earlier,
-            ),
-        )
-
-    def _set_and_send_credit(self, session: int, credit: int) -> None:
-        connection = self.connections.find_by_session(session)
-        if connection is not None:
-            connection.credit = credit
-            self._send_to_session(connection, CreditNow(credit))
-
-    def _send_refusal(self, action: RefuseSession) -> None:
-        connection = self.connections.remove_session(action.session)
-        if connection is not None:
-            log.warning("session.refused", action.text, stream=connection.stream.spec.name)
-            self._send_without_session(connection.identity, Refused(action.refusal, action.text, action.retry_s))
-
-    def _stop_stream_sessions(self, action: StopStream) -> None:
-        if not action.sessions:
-            # Each batch in production fails by itself. The first one has ended the sessions and logged the reason.
-            return
-        if action.changed:
-            log.notice("stream.changed", action.reason, sessions=len(action.sessions))
-        else:
-            log.error("stream.stopped", action.reason, stream=action.stream)
-            self._status_builder.on_stream_failed(action.stream, action.reason)
-        for session in action.sessions:
-            connection = self.connections.find_by_session(session)
-            if connection is not None:
-                self._send_to_session(connection, Stopped(action.reason, action.changed))
-                # The client hangs up when it has read the reason. If the lifeline were closed here, its end could reach
-                # the client before the message does.
-                self.end_session(session, "its stream stopped", hang_up=False)

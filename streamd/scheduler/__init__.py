@@ -2,10 +2,8 @@
 
 Pure: events in, actions out; time is an argument. All events enter by `Scheduler.handle_events`.
 
-    scheduler   the decision             events, actions   its input, its output
-    session     a trainer's position     slot_pool         the slots, and the batches in them
-    admission   which session may begin  fair_share        which batch is decoded next
-    in_flight   batches in production    leases            how leases begin and end, and what becomes of the slots
-    invariants  a second set of books    ended_sessions    batches that trainers still hold of ended sessions
-    session_table  the sessions, by number and by stream
+    scheduler      the decision; sessions, leases, batches in production    events         its input and its output
+    session        a trainer's position, also of ended sessions             slot_pool      the slots, and their batches
+    admission      which session may begin                                  memory_shares  what a user may take
+    fair_share     which batch is decoded next                              invariants     a second set of books
 """

@@ -24,10 +24,9 @@ from streamd.limits import (
     TASKS_AHEAD_PER_WORKER,
     WORK_AHEAD_S,
 )
-from streamd.scheduler.ended_sessions import HeldOverMemory
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.memory_shares import CreditBounds, MemoryRoom, MemoryShares, SlotHolding, sum_holdings
-from streamd.scheduler.session import ScheduledSession, clamp_wanted_credit
+from streamd.scheduler.session import HeldOverMemory, ScheduledSession, clamp_wanted_credit
 
 ADMISSION_RETRY_S = 0.5  # sessions end and leases return at any time
 _NOTHING_HELD_OVER: Final = HeldOverMemory()
@@ -71,13 +70,13 @@ class AdmissionDenial:
 
 @dataclass(frozen=True, slots=True)
 class _CreditRequest:
-    """What a subscription wants: `least` and `wanted` batches, of which `inherited` are there already."""
+    """What a subscription wants: `least` and `wanted` batches, of which `already_held` are there already."""
 
     user: int
     slot_bytes: int
     least: int
     wanted: int
-    inherited: int
+    already_held: int
 
     @staticmethod
     def from_subscription(event: Subscribed, shape: StreamShape, own_slots: int) -> _CreditRequest:
@@ -89,20 +88,22 @@ class _CreditRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Occupancy:
-    """The sessions that are there, the batches `apart` that are held of ended ones, and how memory is divided."""
+    """The sessions that are there, the batches `ownerless` that are held of ended ones, and how memory is divided."""
 
     shares: MemoryShares
     sessions: Sequence[ScheduledSession]
-    apart: Sequence[SlotHolding]
+    ownerless: Sequence[SlotHolding]
 
     def list_holdings(self, counts: Mapping[int, int]) -> list[SlotHolding]:
         """Returns all holdings if each session has `counts[session.id]` slots."""
         live = [SlotHolding(each.user, each.shape.slot_bytes, counts[each.id]) for each in self.sessions]
-        return [*self.apart, *live]
+        return [*self.ownerless, *live]
 
     def bound_credit(self, request: _CreditRequest, counts: Mapping[int, int]) -> CreditBounds:
         """Returns the bounds of the new session's credit if each other session has `counts[session.id]` slots."""
-        return self.shares.bound_credit(request.user, request.slot_bytes, self.list_holdings(counts), request.inherited)
+        return self.shares.bound_credit(
+            request.user, request.slot_bytes, self.list_holdings(counts), request.already_held
+        )
 
 
 def compute_production_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
@@ -172,15 +173,17 @@ def admit_session(
             "epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = compute_least_stream_bytes(shape, limits)
-    if alone > limits.memory_bytes:
-        return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone))
+    least_bytes = compute_least_stream_bytes(shape, limits)
+    if least_bytes > limits.memory_bytes:
+        return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, least_bytes))
     request = _CreditRequest.from_subscription(event, shape, held_over.own_slots)
-    occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, held_over.apart)
+    occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, held_over.ownerless)
     new_credits = _shrink_credits(request, occupancy)
     if new_credits is None:
         text = _explain_lack_of_room(request, occupancy, shape, limits, held_over)
-        return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or held_over.apart_slots else None)
+        return AdmissionDenial(
+            "memory", text, ADMISSION_RETRY_S if event.resuming or held_over.ownerless_slots else None
+        )
     shrunk = {session.id: new_credits[session.id] for session in sessions if new_credits[session.id] < session.credit}
     # A credit shrinks at once, but a session that holds more batches keeps them until its trainer drops them. So what
     # counts now is the larger of the two, and the new session may have to come again although the credits would allow
@@ -188,7 +191,18 @@ def admit_session(
     bounds = occupancy.bound_credit(request, _count_held_slots(sessions, new_credits))
     if bounds.admits(request.least):
         return AdmissionGrant(bounds.limit_credit(request.wanted, request.least), shrunk)
-    text = _explain_wait_for_batches(request, occupancy, shape, bounds)
+    # The credits leave room, and batches that trainers still hold do not.
+    shares, where = occupancy.shares, "memory"
+    if bounds.by_memory < request.least:
+        detail = _format_kept_memory(shares, shape)
+    else:
+        counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
+        share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
+        where = f"the share of {format_user(request.user)}"
+        detail = (
+            f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
+        )
+    text = f"stream {shape.name!r} fits into {where} as soon as trainers give back batches that they hold{detail}"
     return AdmissionDenial("memory", text, ADMISSION_RETRY_S, shrunk)
 
 
@@ -255,13 +269,13 @@ def compute_grown_credits(
     grown: dict[int, int] = {}
     if not sessions:
         return grown
-    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, held_over.apart)
+    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, held_over.ownerless)
     for session in sessions:
-        inherited = session.count_of_earlier_leases
-        wanted = session.wanted_credit + inherited
+        already_held = session.count_of_earlier_leases
+        wanted = session.wanted_credit + already_held
         if session.credit >= wanted:
             continue
-        request = _CreditRequest(session.user, session.shape.slot_bytes, 0, wanted, inherited)
+        request = _CreditRequest(session.user, session.shape.slot_bytes, 0, wanted, already_held)
         credit = occupancy.bound_credit(request, counts | {session.id: 0}).limit_credit(wanted, request.least)
         if credit > session.credit:
             grown[session.id] = credit
@@ -288,23 +302,6 @@ def _explain_lack_of_room(
     needed = limits.memory_bytes - occupancy.shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
     arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
     return arithmetic + _format_kept_memory(occupancy.shares, shape)
-
-
-def _explain_wait_for_batches(
-    request: _CreditRequest, occupancy: _Occupancy, shape: StreamShape, bounds: CreditBounds
-) -> str:
-    """Returns why a session that credits leave room for has to wait."""
-    shares, where = occupancy.shares, "memory"
-    if bounds.by_memory < request.least:
-        detail = _format_kept_memory(shares, shape)
-    else:
-        counts = _count_held_slots(occupancy.sessions, {each.id: each.credit for each in occupancy.sessions})
-        share = max(0, shares.compute_user_share(request.user, occupancy.list_holdings(counts)).byte_count)
-        where = f"the share of {format_user(request.user)}"
-        detail = (
-            f" (this user may take {share / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB for all trainers)"
-        )
-    return f"stream {shape.name!r} fits into {where} as soon as trainers give back batches that they hold{detail}"
 
 
 def _format_kept_memory(shares: MemoryShares, shape: StreamShape) -> str:
@@ -353,10 +350,11 @@ def _format_memory_arithmetic(
     beside, drop = [], ""
     if session_count:
         beside.append(f"the {format_count(session_count, 'session')} already open")
-    if held_over.apart_slots:
+    if held_over.ownerless_slots:
+        held = format_count(held_over.ownerless_slots, "batch", "batches")
         beside.append(
-            f"the {held_over.apart_bytes / MIB:.1f} MiB of {format_count(held_over.apart_slots, 'batch', 'batches')} "
-            "that trainers still hold of subscriptions that have ended"
+            f"the {held_over.ownerless_bytes / MIB:.1f} MiB of {held} that trainers still hold of subscriptions that "
+            "have ended"
         )
         drop = (
             "drop the arrays and tensors taken from those batches and keep batch.copy() or images.clone() instead, or "

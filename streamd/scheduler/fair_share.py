@@ -115,9 +115,14 @@ class DecodeShares:
             cost_s, others = costs_s.get(key.stream, 0.0), waiting_sessions(groups, key)
             if any(session.catch_up_cost_s + cost_s > CATCH_UP_S for session in others):
                 continue
-            if self._may_catch_up(chaser, others, cost_s, now_s):
-                return key, cost_s
-            refused.add(chaser.user)
+            # Where another user waits, the chaser's user is charged, and may take no more than a part of the time.
+            if chaser.user != self._own_user and any(each.user != chaser.user for each in others):
+                spent = self._users.setdefault(chaser.user, _UserAccount()).spent_on_catching_up
+                if spent.compute_level(now_s) > USER_CATCH_UP_BURST_S:
+                    refused.add(chaser.user)
+                    continue
+                spent.add(cost_s, now_s)
+            return key, cost_s
         return min(groups, key=lambda key: self._compute_claim(groups[key])), 0.0
 
     def charge_sessions(self, members: Sequence[ScheduledSession], work_s: float) -> None:
@@ -155,18 +160,6 @@ class DecodeShares:
         if account is None:
             return self._turn, session.virtual_time
         return max(self._turn, account.virtual_time), max(account.turn, session.virtual_time)
-
-    def _may_catch_up(
-        self, chaser: ScheduledSession, others: Iterable[ScheduledSession], cost_s: float, now_s: float
-    ) -> bool:
-        """Whether a session may go before these others; charges its user if any is another user's."""
-        if chaser.user == self._own_user or all(each.user == chaser.user for each in others):
-            return True
-        spent = self._users.setdefault(chaser.user, _UserAccount()).spent_on_catching_up
-        if spent.compute_level(now_s) > USER_CATCH_UP_BURST_S:
-            return False
-        spent.add(cost_s, now_s)
-        return True
 
 
 @dataclass(slots=True)
@@ -244,15 +237,11 @@ def _is_catching_up_worthwhile(
     if apart is None:
         return False  # its last epoch lies behind the leader
     ready = sum((distance := follower.count_steps_until_batch(key)) is not None and distance < apart for key in pool)
-    epochs, steps = _compute_shared_epochs_and_steps_left(follower, leader)
+    # The epochs, this one included, and the steps that both still have to go from the leader's position.
+    ends = [each.rank_steps.epochs for each in (follower, leader) if each.rank_steps.epochs is not None]
+    epochs, steps, here = inf, inf, leader.position
+    if ends:
+        epochs = min(ends) - here.epoch
+        steps = here.steps - here.step + (epochs - 1) * leader.rank_steps.steps_per_epoch
     missing = apart - ready
     return missing <= steps and missing * cost_s <= CATCH_UP_S * epochs - leader.catch_up_cost_s
-
-
-def _compute_shared_epochs_and_steps_left(follower: ScheduledSession, leader: ScheduledSession) -> tuple[float, float]:
-    """Returns the epochs, this one included, and the steps that both still have to go from the leader's position."""
-    ends = [each.rank_steps.epochs for each in (follower, leader) if each.rank_steps.epochs is not None]
-    if not ends:
-        return inf, inf
-    here, epochs = leader.position, min(ends) - leader.position.epoch
-    return epochs, here.steps - here.step + (epochs - 1) * leader.rank_steps.steps_per_epoch

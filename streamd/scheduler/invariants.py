@@ -14,27 +14,25 @@ from typing import Final, Literal, NoReturn
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.errors import BrokenRuleError
 from streamd.limits import KEPT_SESSIONS, MIN_CREDIT, OTHER_USERS
-from streamd.scheduler.actions import (
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
-    DropSlots,
-    ProduceBatch,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,
@@ -242,7 +240,13 @@ class InvariantChecker:
                 self._reached_session = _ALL_SESSIONS
             case SessionLost(session):
                 self._reached_session = _ALL_SESSIONS  # credits may grow, and a larger credit allows more batches
-                self._record_session_loss(session)
+                self._record_session_end(session)
+                account = self._ended.pop(session, None)
+                if account is not None:
+                    for slot in account.leases.values():
+                        self._slots[slot].lease_count -= 1
+                        self._slots[slot].may_stay_mapped = True
+                    account.leases.clear()
             case SessionClosed(session, kept):
                 self._reached_session = _ALL_SESSIONS
                 self._record_session_end(session, kept)
@@ -253,7 +257,13 @@ class InvariantChecker:
                 self._failed_stream = self._slots[slot].stream
                 self._slot_bytes -= self._slots.pop(slot).slot_bytes
             case StreamChanged(stream, shape):
-                self._record_stream_change(stream, shape)
+                self._paused_streams.discard(stream)
+                # The old stream's batches must not be sent under the name any more, but leases on them go on.
+                for record in self._slots.values():
+                    if record.key is not None and record.key.stream == stream:
+                        record.key = None
+                if shape is not None:
+                    self._shapes[stream] = shape
             case StreamPaused(stream, slots):
                 self._paused_streams.add(stream)
                 for slot in slots:
@@ -291,24 +301,6 @@ class InvariantChecker:
             over = self._ended[session].leases.keys() - set(kept)
             self._record_release(LeaseReleased(session, tuple(over)))
 
-    def _record_session_loss(self, session: int) -> None:
-        self._record_session_end(session)
-        account = self._ended.pop(session, None)
-        if account is not None:
-            for slot in account.leases.values():
-                self._slots[slot].lease_count -= 1
-                self._slots[slot].may_stay_mapped = True
-            account.leases.clear()
-
-    def _record_stream_change(self, stream: str, shape: StreamShape | None) -> None:
-        self._paused_streams.discard(stream)
-        # The old stream's batches must not be sent under the name any more, but leases on them go on.
-        for slot in self._slots.values():
-            if slot.key is not None and slot.key.stream == stream:
-                slot.key = None
-        if shape is not None:
-            self._shapes[stream] = shape
-
     # --- actions
 
     def _check_action(self, action: Action) -> None:
@@ -322,16 +314,34 @@ class InvariantChecker:
             case ProduceBatch():
                 self._check_production(action)
             case SendReceipt():
-                self._check_receipt(action)
+                self._receipt_count += 1
+                account, cursor = self._find_session_that_event_may_reach(action.session), action.cursor
+                told = cursor.epoch, cursor.next_base_index, _count_history_steps_by_rank(cursor)
+                if not account.is_receipt_due() or told != (account.epoch, account.base, account.count_steps()):
+                    self._raise_broken_rule("receipt_after_last", f"{action}, yet the account is {account}")
+                account.start_next_epoch()
+                self._receipt_session = action.session if account.is_receipt_due() else None
             case DropSlots(slots):
-                for slot in slots:
-                    self._check_slot_drop(slot)
+                for number in slots:
+                    self._dropped_count += 1
+                    slot = self._slots.pop(number, None)
+                    if slot is None or slot.lease_count or slot.is_written:
+                        self._raise_broken_rule("slot_free_to_drop", f"slot {number} is dropped, yet it is {slot}")
+                    self._slot_bytes -= slot.slot_bytes
             case AdmitSession():
                 self._check_admission(action)
             case SetCredit(session, credit):
                 self._record_credit(self._sessions[session], credit)
             case StopStream():
-                self._check_stream_stop(action)
+                came = self._current_event
+                of_the_stream = (isinstance(came, StreamChanged) and came.stream == action.stream) or (
+                    self._failed_stream == action.stream
+                )
+                wrong = [number for number in action.sessions if self._sessions[number].stream != action.stream]
+                if not of_the_stream or wrong:
+                    self._raise_broken_rule("others_unmoved", f"{action}, after {came}; of other streams: {wrong}")
+                for session in action.sessions:
+                    self._record_session_end(session)
 
     def _check_admission(self, action: AdmitSession) -> None:
         came = self._current_event
@@ -373,15 +383,6 @@ class InvariantChecker:
         if account.is_receipt_due():
             self._receipt_session = action.session
 
-    def _check_receipt(self, action: SendReceipt) -> None:
-        self._receipt_count += 1
-        account, cursor = self._find_session_that_event_may_reach(action.session), action.cursor
-        told = cursor.epoch, cursor.next_base_index, _count_history_steps_by_rank(cursor)
-        if not account.is_receipt_due() or told != (account.epoch, account.base, account.count_steps()):
-            self._raise_broken_rule("receipt_after_last", f"{action}, yet the account is {account}")
-        account.start_next_epoch()
-        self._receipt_session = action.session if account.is_receipt_due() else None
-
     def _check_production(self, action: ProduceBatch) -> None:
         self._produced_count += 1
         slot = self._slots.get(action.slot)
@@ -405,66 +406,38 @@ class InvariantChecker:
             )
         slot.key, slot.stream, slot.is_written = action.key, action.key.stream, True
 
-    def _check_slot_drop(self, number: int) -> None:
-        self._dropped_count += 1
-        slot = self._slots.pop(number, None)
-        if slot is None or slot.lease_count or slot.is_written:
-            self._raise_broken_rule("slot_free_to_drop", f"slot {number} is dropped, yet it is {slot}")
-        self._slot_bytes -= slot.slot_bytes
-
     def _record_credit(self, account: _SessionRecord, credit: int) -> None:
         # Checked credit by credit: a session of the daemon's own user may take afterwards what this one had to leave.
         has_grown, account.credit = credit > account.credit, credit
-        if has_grown:
-            self._check_grown_credit(account)
-
-    def _check_grown_credit(self, grown: _SessionRecord) -> None:
-        """Checks that a credit that grew leaves room for sessions and users to come."""
+        if not has_grown:
+            return
         self._grown_count += 1
-        apart = [each for each in self._ended.values() if each.successor not in self._sessions]
+        # A credit that grew must leave room for sessions and users to come.
+        room, facts = self._measure_session_bytes(), f"with the credit {credit} of {account}"
+        first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
+        ownerless = [each for each in self._ended.values() if each.successor not in self._sessions]
         taken = [(each, each.count_slots()) for each in self._sessions.values()]
-        taken += [(each, len(each.leases)) for each in apart]
+        taken += [(each, len(each.leases)) for each in ownerless]
         # Neither rule concerns the first batches of a session or a user, and what a trainer held before.
-        inherited = sum(len(each.leases) for each in grown.earlier_records)
-        if grown.credit > max(MIN_CREDIT, inherited):
-            self._check_room_for_sessions(grown, taken)
-        is_first = grown.credit <= MIN_CREDIT and [each.user for each, _ in taken].count(grown.user) == 1
-        if grown.user != self._own_user and grown.credit > inherited and not is_first:
-            self._check_room_for_users(grown, taken)
-
-    def _check_room_for_sessions(self, grown: _SessionRecord, taken: Sequence[tuple[_SessionRecord, int]]) -> None:
-        room = self._measure_session_bytes()
-        first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
-        beyond = sum(max(0, slots - MIN_CREDIT) * each.slot_bytes for each, slots in taken)
-        if room - beyond < min(room // 2, KEPT_SESSIONS * first_batches):
-            facts = f"{beyond} of {room} bytes are beyond first batches, with the credit {grown.credit} of {grown}"
-            self._raise_broken_rule("room_for_sessions", facts)
-
-    def _check_room_for_users(self, grown: _SessionRecord, taken: Sequence[tuple[_SessionRecord, int]]) -> None:
-        room = self._measure_session_bytes()
-        first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
-        left = room - sum(slots * each.slot_bytes for each, slots in taken)
-        bytes_by_user: Counter[int] = Counter()
-        for each, slots in taken:
-            bytes_by_user[each.user] += slots * each.slot_bytes
-        others = [held for user, held in bytes_by_user.items() if user not in {self._own_user, grown.user}]
-        to_come = OTHER_USERS * first_batches - sum(min(first_batches, held) for held in others)
-        if room >= 2 * (OTHER_USERS + 1) * first_batches and left < to_come:
-            facts = (
-                f"{left} of {room} bytes are left, not {to_come} for users, with the credit {grown.credit} of {grown}"
-            )
-            self._raise_broken_rule("room_for_users", facts)
-
-    def _check_stream_stop(self, action: StopStream) -> None:
-        came = self._current_event
-        of_the_stream = (isinstance(came, StreamChanged) and came.stream == action.stream) or (
-            self._failed_stream == action.stream
-        )
-        wrong = [number for number in action.sessions if self._sessions[number].stream != action.stream]
-        if not of_the_stream or wrong:
-            self._raise_broken_rule("others_unmoved", f"{action}, after {came}; of other streams: {wrong}")
-        for session in action.sessions:
-            self._record_session_end(session)
+        inherited = sum(len(each.leases) for each in account.earlier_records)
+        if credit > max(MIN_CREDIT, inherited):
+            beyond = sum(max(0, slots - MIN_CREDIT) * each.slot_bytes for each, slots in taken)
+            if room - beyond < min(room // 2, KEPT_SESSIONS * first_batches):
+                self._raise_broken_rule(
+                    "room_for_sessions", f"{beyond} of {room} bytes are beyond first batches, {facts}"
+                )
+        is_first = credit <= MIN_CREDIT and [each.user for each, _ in taken].count(account.user) == 1
+        if account.user != self._own_user and credit > inherited and not is_first:
+            left = room - sum(slots * each.slot_bytes for each, slots in taken)
+            bytes_by_user: Counter[int] = Counter()
+            for each, slots in taken:
+                bytes_by_user[each.user] += slots * each.slot_bytes
+            others = [held for user, held in bytes_by_user.items() if user not in {self._own_user, account.user}]
+            to_come = OTHER_USERS * first_batches - sum(min(first_batches, held) for held in others)
+            if room >= 2 * (OTHER_USERS + 1) * first_batches and left < to_come:
+                self._raise_broken_rule(
+                    "room_for_users", f"{left} of {room} bytes are left, not {to_come} for users, {facts}"
+                )
 
     def _find_session_that_event_may_reach(self, session: int) -> _SessionRecord:
         """Returns the record of a session that something is sent to. The current event must allow it."""

@@ -37,11 +37,11 @@ class MemoryRoom:
     def __floordiv__(self, parts: int) -> MemoryRoom:
         return MemoryRoom(self.byte_count // parts, self.slot_count // parts)
 
-    def __or__(self, other: MemoryRoom) -> MemoryRoom:
+    def at_least(self, other: MemoryRoom) -> MemoryRoom:
         """Returns the larger number of bytes and the larger number of slots."""
         return MemoryRoom(max(self.byte_count, other.byte_count), max(self.slot_count, other.slot_count))
 
-    def __and__(self, other: MemoryRoom) -> MemoryRoom:
+    def at_most(self, other: MemoryRoom) -> MemoryRoom:
         """Returns the smaller number of bytes and the smaller number of slots."""
         return MemoryRoom(min(self.byte_count, other.byte_count), min(self.slot_count, other.slot_count))
 
@@ -63,7 +63,7 @@ class CreditBounds:
     """The most batches that a session may have by each rule, next to what the other sessions have."""
 
     by_memory: int
-    by_extra: int  # by what all sessions may have beyond their first batches
+    by_common_room: int  # by what all sessions may have beyond their first batches
     by_user: int
 
     def admits(self, least: int) -> bool:
@@ -72,12 +72,12 @@ class CreditBounds:
 
     def allows(self, credit: int, least: int) -> bool:
         """Whether a session fits with `credit`, of which it needs `least`."""
-        return self.admits(credit) and (credit <= least or credit <= self.by_extra)
+        return self.admits(credit) and (credit <= least or credit <= self.by_common_room)
 
     def limit_credit(self, wanted: int, least: int) -> int:
         """Returns the credit that a session gets: at most half of what is free, but `least` where that fits."""
         half = max(min(self.by_memory, least), self.by_memory // 2)
-        return min(wanted, half, max(least, self.by_extra), self.by_user)
+        return min(wanted, half, max(least, self.by_common_room), self.by_user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,56 +99,55 @@ class MemoryShares:
     @property
     def kept_for_own_user(self) -> MemoryRoom:
         """What other users leave to the daemon's own."""
-        return self.total // OWN_USER_SHARE | self._count_first_batches(1)
+        return (self.total // OWN_USER_SHARE).at_least(self._count_first_batches(1))
 
     def is_divided_for(self, user: int) -> bool:
         """Whether the user has a share: it is not the daemon's own, and all users would have two sessions."""
         needed = self._count_first_batches(2 * (OTHER_USERS + 1))
-        return user != self.own_user and self.total & needed == needed
+        return user != self.own_user and self.total.at_most(needed) == needed
 
     def count_sessions_kept(self, slot_bytes: int) -> int:
         """Returns how many sessions with batches of `slot_bytes` fit, whatever each of them holds."""
         return self.kept.count_fitting_batches(slot_bytes) // MIN_CREDIT
 
-    def bound_credit(self, user: int, slot_bytes: int, others: Sequence[SlotHolding], inherited: int) -> CreditBounds:
+    def bound_credit(
+        self, user: int, slot_bytes: int, others: Sequence[SlotHolding], already_held: int
+    ) -> CreditBounds:
         """Returns the bounds of a session's credit next to the `others`.
 
-        `inherited` of its batches are there already: its user may have those in any case.
+        `already_held` of its batches are there already: its user may have those in any case.
         """
         by_memory = (self.total - sum_holdings(others)).count_fitting_batches(slot_bytes)
-        extra = self.total - self.kept - sum_extra_holdings(others)
+        beyond_first = self.total - self.kept - sum_beyond_first(others)
         if not self.is_divided_for(user):
-            return CreditBounds(by_memory, _count_beyond_first(extra, slot_bytes), by_memory)
+            return CreditBounds(by_memory, _count_beyond_first(beyond_first, slot_bytes), by_memory)
         # The share is divided in the same way: stopped trainers of a user do not keep that user's other trainers out.
         share = self.compute_user_share(user, others)
         mine = [each for each in others if each.user == user and each.slots]
-        extra &= share - self._keep_first_batches(share) - sum_extra_holdings(mine)
+        beyond_first = beyond_first.at_most(share - self._keep_first_batches(share) - sum_beyond_first(mine))
         left = self.compute_left_to_user(user, others).count_fitting_batches(slot_bytes)
         room = (share - sum_holdings(mine)).count_fitting_batches(slot_bytes)
         first = 0 if mine else min(MIN_CREDIT, left)
-        return CreditBounds(by_memory, _count_beyond_first(extra, slot_bytes), max(room, first, inherited))
+        return CreditBounds(by_memory, _count_beyond_first(beyond_first, slot_bytes), max(room, first, already_held))
 
     def compute_left_to_user(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
         """Returns what all others leave to the user; the daemon's own user counts with what is kept for it at least."""
         own = sum_holdings(each for each in holdings if each.user == self.own_user)
         others = sum_holdings(each for each in holdings if each.user not in {self.own_user, user})
-        return self.total - (own | self.kept_for_own_user) - others
+        return self.total - own.at_least(self.kept_for_own_user) - others
 
     def compute_user_share(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
         """Returns what the user may take of `total`, the batches that it holds among it."""
         left = self.compute_left_to_user(user, holdings)
-        return left - (left // USER_KEPT_SHARE | self._keep_for_users_to_come(user, holdings))
-
-    def _keep_for_users_to_come(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
-        """Returns the first batches of OTHER_USERS users, less what users other than `user` have of theirs by now."""
+        # Kept for users to come: the first batches of OTHER_USERS users, less what others have of theirs by now.
         kept, first = self._count_first_batches(OTHER_USERS), self._count_first_batches(1)
         for other in {each.user for each in holdings} - {self.own_user, user}:
-            kept -= sum_holdings(each for each in holdings if each.user == other) & first
-        return kept
+            kept -= sum_holdings(each for each in holdings if each.user == other).at_most(first)
+        return left - (left // USER_KEPT_SHARE).at_least(kept)
 
     def _keep_first_batches(self, room: MemoryRoom) -> MemoryRoom:
         """Returns what is kept for first batches: a part of `room` and space for a few sessions, at most half of it."""
-        return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)) & room // 2
+        return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)).at_most(room // 2)
 
     def _count_first_batches(self, sessions: int) -> MemoryRoom:
         """Returns what the first batches of so many sessions take."""
@@ -156,9 +155,9 @@ class MemoryShares:
         return MemoryRoom(slots * self.largest_slot_bytes, slots)
 
 
-def _count_beyond_first(extra: MemoryRoom, slot_bytes: int) -> int:
-    """Returns how many batches a session may have that takes those beyond the first ones out of `extra`."""
-    return MIN_CREDIT + max(0, extra.count_fitting_batches(slot_bytes))
+def _count_beyond_first(room: MemoryRoom, slot_bytes: int) -> int:
+    """Returns how many batches a session may have that takes those beyond the first ones out of `room`."""
+    return MIN_CREDIT + max(0, room.count_fitting_batches(slot_bytes))
 
 
 def sum_holdings(holdings: Iterable[SlotHolding]) -> MemoryRoom:
@@ -170,7 +169,7 @@ def sum_holdings(holdings: Iterable[SlotHolding]) -> MemoryRoom:
     return MemoryRoom(byte_count, slot_count)
 
 
-def sum_extra_holdings(holdings: Iterable[SlotHolding]) -> MemoryRoom:
+def sum_beyond_first(holdings: Iterable[SlotHolding]) -> MemoryRoom:
     """Returns what the holdings take together beyond the first batches of each."""
     byte_count = slot_count = 0
     for each in holdings:

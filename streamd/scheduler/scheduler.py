@@ -15,18 +15,6 @@ from streamd.core.spec import BatchKey, StreamShape
 from streamd.core.text import format_count
 from streamd.limits import KEEP_COST_S, KEEP_STEPS, MIN_CREDIT, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler import fair_share
-from streamd.scheduler.actions import (
-    Action,
-    AdmitSession,
-    DropSlots,
-    LogWarning,
-    ProduceBatch,
-    RefuseSession,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
 from streamd.scheduler.admission import (
     AdmissionDenial,
     SchedulerLimits,
@@ -37,18 +25,27 @@ from streamd.scheduler.admission import (
     compute_session_bytes,
     compute_tasks_per_worker,
 )
-from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
 from streamd.scheduler.events import (
+    Action,
+    AdmitSession,
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    LogWarning,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    RefuseSession,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,
@@ -58,7 +55,7 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.fair_share import SessionsByBatch
 from streamd.scheduler.invariants import InvariantChecker, InvariantRule
-from streamd.scheduler.session import ScheduledSession, move_start_to_live_sessions
+from streamd.scheduler.session import EndedSession, EndedSessions, ScheduledSession, move_start_to_live_sessions
 from streamd.scheduler.slot_pool import BatchDemand, SlotEntry, SlotPool
 
 _DROP_IDLE_SLOTS_S: Final = 30.0  # without a session for this long, empty slots are dropped
@@ -141,7 +138,11 @@ class Scheduler:
                 self._pool.read_slots.clear()
             self._invariant_checker.check_event(event, answer, self._pool.used_bytes)
             actions += answer
-        self._update_idleness(now_s)
+        # The daemon is idle while it has empty slots and no session.
+        if self._sessions or not any(self._pool.free_slots.values()):
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s
         return actions
 
     def next_deadline_s(self) -> float | None:
@@ -173,7 +174,8 @@ class Scheduler:
             case SessionClosed(session, kept):
                 return self._lease_manager.end_closed_session(session, kept)
             case ProductionFailed(slot, reason):
-                return self._fail_batch(slot, reason)
+                stream = self._pool.by_slot[slot].key.stream
+                return self._stop_stream(stream, reason, changed=False) if self._abandon_batch(slot) else []
             case SlotDenied(slot, reason):
                 return self._handle_denied_slot(slot, reason, now_s)
             case StreamChanged(stream, shape, reason):
@@ -184,20 +186,21 @@ class Scheduler:
                 self._workload.resume_stream(stream)
                 return []
             case WorkersChanged(workers, tasks_ahead):
-                self._change_limits(replace(self._limits, workers=workers, tasks_ahead=tasks_ahead))
+                # Credits that sessions have stay; the next subscription counts with the new limits.
+                limits = replace(self._limits, workers=workers, tasks_ahead=tasks_ahead)
+                self._limits = limits
+                self._workload.change_limits(limits)
+                self._lease_manager.change_limits(limits)
                 return []
             case DrainRequested():
                 self._is_draining = True
                 return []
             case TimePassed():
-                self._handle_deadline(now_s)
+                if self._idle_since_s is not None and now_s >= self._idle_since_s + _DROP_IDLE_SLOTS_S:
+                    self._pool.drop_free_slots()
+                if self._slot_retry_s is not None and now_s >= self._slot_retry_s:
+                    self._slot_retry_s, self._pool.most_slots = None, self._pool.configured_slots
                 return []
-
-    def _change_limits(self, limits: SchedulerLimits) -> None:
-        """Uses other limits from now on. Credits that sessions have stay; the next subscription counts with these."""
-        self._limits = limits
-        self._workload.change_limits(limits)
-        self._lease_manager.change_limits(limits)
 
     # --- sessions
 
@@ -230,20 +233,17 @@ class Scheduler:
         # A client must know of its session before the session's first batch arrives.
         actions.append(AdmitSession(session.id, answer.credit, event.cursor if event.live else None, tuple(earlier)))
         send_ready_batches(session, self._pool, actions)
-        self._start_gathered_sessions(shape.name, actions)
+        # Sessions begin that waited for as many sessions as the stream now has.
+        there = self._sessions.list_of_stream(shape.name)
+        for waiting in there:
+            if 0 < waiting.gathering_count <= len(there):
+                waiting.gathering_count = 0
+                send_ready_batches(waiting, self._pool, actions)
         return actions
 
     def _measure_session_bytes(self) -> int:
         """Returns what all sessions together may take of the memory; there must be one."""
         return compute_session_bytes(self.sessions, self._limits)
-
-    def _start_gathered_sessions(self, stream: str, actions: list[Action]) -> None:
-        """Lets the sessions begin that waited for as many sessions as the stream now has."""
-        there = self._sessions.list_of_stream(stream)
-        for session in there:
-            if 0 < session.gathering_count <= len(there):
-                session.gathering_count = 0
-                send_ready_batches(session, self._pool, actions)
 
     def _grant_credit(self, number: int, upto: int) -> list[Action]:
         actions: list[Action] = []
@@ -269,10 +269,6 @@ class Scheduler:
         else:
             self._pool.discard_batch(entry)
         return actions
-
-    def _fail_batch(self, slot: int, reason: str) -> list[Action]:
-        stream = self._pool.by_slot[slot].key.stream
-        return self._stop_stream(stream, reason, changed=False) if self._abandon_batch(slot) else []
 
     def _abandon_batch(self, slot: int) -> bool:
         """Drops a batch in production, and its slot, since a worker may still write there.
@@ -361,7 +357,12 @@ class Scheduler:
             groups = self._filter_startable_batches(fair_share.find_far_batches(*wishes), full) if is_idle else near
             if not groups:
                 break
-            key, lost_s = self._choose_batch(groups, now_s)
+            if len(groups) == 1:
+                key, lost_s = next(iter(groups)), 0.0
+            else:
+                costs_s = self._workload.batch_costs_s
+                chasing = fair_share.choose_sessions_to_catch_up(self.sessions, self._pool.entries, costs_s, now_s)
+                key, lost_s = self._shares.choose_batch(groups, chasing, costs_s, now_s)
             action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
             if action is None:
                 full.add(key)
@@ -371,7 +372,11 @@ class Scheduler:
             if lost_s:
                 for session in fair_share.waiting_sessions(near, key):
                     session.catch_up_cost_s += lost_s
-        self._track_slot_shortage(starved, now_s)
+        # A shortage is measured from one decision to the next: what held at the last one held until now.
+        if self._slots_short_since_s is not None:
+            self._slot_wait_s += now_s - self._slots_short_since_s
+        self._slots_short_since_s = now_s if starved else None
+        self._workload.set_memory_scarce(is_scarce=starved)
 
     def _filter_startable_batches(self, groups: SessionsByBatch, full: set[BatchKey]) -> SessionsByBatch:
         return {
@@ -379,14 +384,6 @@ class Scheduler:
             for key, members in groups.items()
             if key not in full and self._workload.can_fill_another_batch(key.stream)
         }
-
-    def _choose_batch(self, groups: SessionsByBatch, now_s: float) -> tuple[BatchKey, float]:
-        if len(groups) == 1:
-            return next(iter(groups)), 0.0
-        chasing = fair_share.choose_sessions_to_catch_up(
-            self.sessions, self._pool.entries, self._workload.batch_costs_s, now_s
-        )
-        return self._shares.choose_batch(groups, chasing, self._workload.batch_costs_s, now_s)
 
     def _start_batch(
         self, key: BatchKey, members: Sequence[ScheduledSession], now_s: float, *, modest: bool
@@ -399,19 +396,16 @@ class Scheduler:
         entry = self._pool.allocate_slot(key, shape.slot_bytes, self._demand, is_modest=modest)
         # Batches may have been evicted even if no slot was found.
         if self._pool.evicted_keys:
-            self._forget_evicted_batches()
+            for evicted in self._pool.evicted_keys:
+                for session in self._sessions.list_of_stream(evicted.stream):
+                    session.forget_batch(evicted)
+            self._pool.evicted_keys.clear()
         if entry is None:
             return None
         entry.started_s = now_s
         self._shares.charge_sessions(members, self._workload.estimate_batch_work_s(shape))
         self._workload.start_batch(shape, entry.slot)
         return ProduceBatch(key, entry.slot, shape.slot_bytes)
-
-    def _forget_evicted_batches(self) -> None:
-        for evicted in self._pool.evicted_keys:
-            for session in self._sessions.list_of_stream(evicted.stream):
-                session.forget_batch(evicted)
-        self._pool.evicted_keys.clear()
 
     def _collect_next_batch_keys(self) -> list[BatchKey]:
         return [session.next_key for session in self._sessions.values()]
@@ -420,27 +414,6 @@ class Scheduler:
         """Returns minus the number of steps until a session wants the batch; minus infinity if none wants it."""
         distances = (session.count_steps_until_batch(key) for session in self._sessions.list_of_stream(key.stream))
         return -min((distance for distance in distances if distance is not None), default=float("inf"))
-
-    # --- shortage and idleness
-
-    def _track_slot_shortage(self, starved: bool, now_s: float) -> None:
-        # A shortage is measured from one decision to the next: what held at the last one held until now.
-        if self._slots_short_since_s is not None:
-            self._slot_wait_s += now_s - self._slots_short_since_s
-        self._slots_short_since_s = now_s if starved else None
-        self._workload.set_memory_scarce(is_scarce=starved)
-
-    def _update_idleness(self, now_s: float) -> None:
-        if self._sessions or not any(self._pool.free_slots.values()):
-            self._idle_since_s = None
-        elif self._idle_since_s is None:
-            self._idle_since_s = now_s
-
-    def _handle_deadline(self, now_s: float) -> None:
-        if self._idle_since_s is not None and now_s >= self._idle_since_s + _DROP_IDLE_SLOTS_S:
-            self._pool.drop_free_slots()
-        if self._slot_retry_s is not None and now_s >= self._slot_retry_s:
-            self._slot_retry_s, self._pool.most_slots = None, self._pool.configured_slots
 
 
 # --- Begins and ends leases, and decides what becomes of their slots: free, kept for other sessions, or never used

@@ -1,16 +1,113 @@
-"""One trainer's position in its stream: the next batch, the credit, and the leases."""
+"""One trainer's position in its stream: the next batch, the credit, the leases, and what it holds once it has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
 from streamd.core.steps import RankSteps, StepPosition
 from streamd.core.text import format_count
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
-from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import Subscribed
+from streamd.scheduler.memory_shares import SlotHolding, sum_holdings
+
+# --- Batches that trainers still hold of ended sessions. Their memory counts until the trainer releases it or dies.
+#
+# An ended session stays here while it has leases. It leaves when its last lease is released, or when its process or
+# its lifeline ends: then no further release can come.
+
+
+@dataclass(slots=True)
+class EndedSession:
+    """An ended session with leases. `successor` is the session of the same trainer in whose credit they count."""
+
+    slot_bytes: int
+    leases: dict[int, int]  # delivery number -> slot
+    successor: int | None = None
+    user: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.leases) * self.slot_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOverMemory:
+    """What is held of ended sessions: `ownerless` counts by itself, `own` within the credit of a new session."""
+
+    ownerless: tuple[SlotHolding, ...] = ()
+    own_slots: int = 0
+
+    @property
+    def ownerless_bytes(self) -> int:
+        return sum_holdings(self.ownerless).byte_count
+
+    @property
+    def ownerless_slots(self) -> int:
+        return sum_holdings(self.ownerless).slot_count
+
+
+class EndedSessions(Mapping[int, EndedSession]):
+    """The ended sessions of which batches are held, by session number."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, EndedSession] = {}
+
+    def __getitem__(self, session: int) -> EndedSession:
+        return self._sessions[session]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sessions)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def add_session(self, session: int, slot_bytes: int, leases: dict[int, int], user: int = 0) -> None:
+        """Adds a session that has ended, if it has leases. Takes over `leases`: delivery number -> slot."""
+        if leases:
+            self._sessions[session] = EndedSession(slot_bytes, leases, user=user)
+
+    def remove_session(self, session: int) -> EndedSession | None:
+        """Removes a session that has no leases any more, or whose releases cannot be reported any more.
+
+        Returns it, or None if it is not here.
+        """
+        return self._sessions.pop(session, None)
+
+    def find_inherited_sessions(
+        self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
+    ) -> dict[int, EndedSession]:
+        """Returns the ended sessions that count within the credit of a new one, by number.
+
+        They are those that its trainer names, of the same user, with batches of the same size, and with no successor
+        that is active.
+        """
+        # A credit counts batches and not bytes, so batches of another size cannot count within it.
+        named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
+        return {
+            number: each
+            for number, each in named.items()
+            if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes and each.user == event.user
+        }
+
+    def compute_held_over_memory(
+        self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
+    ) -> HeldOverMemory:
+        """Returns what is held in no active session's credit, and what would be held in a new session's.
+
+        `own` are the ended sessions that the new one inherits.
+        """
+        mine = own or {}
+        ownerless = tuple(
+            SlotHolding(each.user, each.slot_bytes, len(each.leases))
+            for number, each in self._sessions.items()
+            if number not in mine and each.successor not in active_sessions
+        )
+        return HeldOverMemory(ownerless, sum(len(each.leases) for each in mine.values()))
+
+
+# --- One trainer's position in its stream: the next batch, the credit, and the leases.
 
 
 @dataclass(slots=True, eq=False)

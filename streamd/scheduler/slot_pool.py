@@ -188,21 +188,17 @@ class SlotPool:
             if free := self.free_slots.get(slot_bytes):
                 return free.pop()
             if self.used_bytes + slot_bytes <= self.memory_bytes and self._slot_count < self.most_slots:
-                return self._create_slot(slot_bytes)
-            if not self._fits_after_evictions(slot_bytes) or not self._evict_one(slot_bytes, demand, modest):
+                slot = self._next_slot
+                self._next_slot += 1
+                self._slot_count += 1
+                self.used_bytes += slot_bytes
+                return slot
+            # If a slot does not fit once all empty slots and cached batches are gone, none is evicted in vain.
+            empty = sum(size * len(slots) for size, slots in self.free_slots.items())
+            if self.used_bytes - empty - self._cached_bytes + slot_bytes > self.memory_bytes:
                 return None
-
-    def _fits_after_evictions(self, slot_bytes: int) -> bool:
-        """Whether a slot fits once all empty slots and cached batches are gone. If not, none is evicted in vain."""
-        empty = sum(size * len(slots) for size, slots in self.free_slots.items())
-        return self.used_bytes - empty - self._cached_bytes + slot_bytes <= self.memory_bytes
-
-    def _create_slot(self, slot_bytes: int) -> int:
-        slot = self._next_slot
-        self._next_slot += 1
-        self._slot_count += 1
-        self.used_bytes += slot_bytes
-        return slot
+            if not self._evict_one(slot_bytes, demand, modest):
+                return None
 
     def _evict_one(self, slot_bytes: int, demand: BatchDemand, modest: BatchKey | None) -> bool:
         """Frees one slot: an empty one of another size, else that of the cached batch that is worth least.
@@ -214,19 +210,18 @@ class SlotPool:
                 self._drop_slot(slots.pop(0), size)
                 return True
         worth = {key: demand.compute_worth(key) for key in self._find_eviction_candidates(demand.list_cursors())}
-        least = min(worth, key=lambda key: (worth[key], *self._eviction_order(key, slot_bytes)), default=None)
+        # Of batches of the same worth, those of the wanted size go first, then old epochs, then late batches: a trainer
+        # that starts late needs the beginning of an epoch first.
+        least = min(
+            worth,
+            key=lambda key: (worth[key], self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index),
+            default=None,
+        )
         if least is None or (modest is not None and worth[least] >= demand.compute_worth(modest)):
             return False
         self.discard_batch(self.entries[least])
         self.evicted_keys.append(least)
         return True
-
-    def _eviction_order(self, key: BatchKey, slot_bytes: int) -> tuple[bool, int, int]:
-        """Orders batches of the same worth: first those of the wanted size, then old epochs, then late batches.
-
-        The beginning of an epoch goes last, since a trainer that starts late needs it first.
-        """
-        return self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index
 
     def _find_eviction_candidates(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
         """Returns the first and last cached batch of each stream, and the last one before each cursor.

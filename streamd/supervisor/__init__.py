@@ -2,8 +2,6 @@
 
 The daemon supervises those of its own host, a node of a cluster those of that node.
 
-worker_link       one process behind a socket pair: its tasks, and the slots that it has mapped
-worker_process    a decode process: its progress page, its deadlines, and how it ended
-watchdog          the timer of a busy process
-crashes           what the end of a process says about a sample or a transform
+worker_process    a process behind a socket pair, its tasks and mapped slots; a decode process, its deadlines and end
+crashes           what the end of a process says about a sample or a transform; the timer of a busy process
 """

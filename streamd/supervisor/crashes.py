@@ -193,26 +193,19 @@ class Watchdog:
         if asyncio.get_running_loop().time() - due_s > _LATE_S:
             self._schedule_check(self._first_check_s)
             return
-        silent_s = self._compute_silence_s()
-        self._schedule_check(self._compute_check_delay_s(silent_s))
+        # An idle worker writes no progress, so silence cannot begin before it last got work.
+        silent_s = (time.monotonic_ns() - max(self._busy_since_ns, self._read_progress().began_ns)) / 1e9
+        # The next check is at STOPPED_S of silence, then every STOPPED_S, and at the deadline.
+        if silent_s >= self._deadline_s:
+            self._schedule_check(self._deadline_s)
+        elif silent_s < self._first_check_s:
+            self._schedule_check(self._first_check_s - silent_s)
+        else:
+            self._schedule_check(min(self._first_check_s, self._deadline_s - silent_s))
         state = _read_process_state(self._pid) if silent_s >= self._first_check_s else ""
         found = diagnose_silent_worker(self._read_progress(), silent_s, self._deadline_s, state)
         if found is not WorkerCondition.AT_WORK:
             self._on_overdue(found)
-
-    def _compute_check_delay_s(self, silent_s: float) -> float:
-        """Returns the seconds to the next check: at STOPPED_S of silence, then every STOPPED_S, and at the deadline."""
-        if silent_s >= self._deadline_s:
-            return self._deadline_s
-        return (
-            self._first_check_s - silent_s
-            if silent_s < self._first_check_s
-            else min(self._first_check_s, self._deadline_s - silent_s)
-        )
-
-    def _compute_silence_s(self) -> float:
-        # An idle worker writes no progress, so silence cannot begin before it last got work.
-        return (time.monotonic_ns() - max(self._busy_since_ns, self._read_progress().began_ns)) / 1e9
 
 
 def _read_process_state(pid: int) -> str:

@@ -3,26 +3,252 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from typing import Self
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from streamd.core.stderr_guard import child_stderr
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress
+from streamd.core.text import format_count
+from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
+from streamd.ipc.record_link import DatagramSender
 from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
+    MAX_GROUP_RECORDS,
+    MAX_RECORD_BYTES,
+    FillRows,
     OpenStream,
     StreamOpenFailed,
     StreamReady,
     WorkerCommand,
     WorkerDied,
     WorkerReport,
+    decode_report,
+    encode_command,
 )
-from streamd.limits import WORKER_ENVIRONMENT
+from streamd.limits import UNREAD_S, WORKER_ENVIRONMENT, WORKER_LEAVE_S
 from streamd.supervisor.crashes import Watchdog, WorkerCondition, diagnose_worker_exit, is_waiting_for_file
-from streamd.supervisor.worker_link import TaskT, WorkerLink, WorkerListener
+
+# --- One process that fills slots, behind a socket pair: the commands sent, the tasks it has, the slots it has mapped.
+
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
+
+TaskT = TypeVar("TaskT", bound=FillRows)
+
+
+class WorkerListener(Protocol):
+    """Receives the events of workers. All calls come on the event loop's thread."""
+
+    def on_worker_started(self, worker: Any) -> None:
+        """A worker has started and knows no stream yet."""
+
+    def on_worker_reports(self, worker: Any, reports: Sequence[WorkerReport]) -> None:
+        """A worker has sent these reports in one datagram."""
+
+    def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
+        """A worker has waited for a file beyond the deadline. Called once for each place that it waits at."""
+
+    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
+        """A worker has ended; `worker.take_back_tasks(death.tasks)` are those that it has not finished."""
+
+
+class WorkerLink(Generic[TaskT]):
+    """A running process that fills slots. What its socket has no room for waits, such as the streams of a new process.
+
+    A process that has read nothing of it for `unread_s`, and made no progress at a row, is killed. Records of one turn
+    of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
+    in which they were sent; the listener takes them back when the worker dies. Lives on the event loop.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        link: socket.socket,
+        listener: WorkerListener,
+        unread_s: float = UNREAD_S,
+    ) -> None:
+        self._process = process
+        self._link = link
+        self._listener = listener
+        self._mapped_slots: set[int] = set()
+        self._pending_records: list[bytes] = []  # sent at the end of the loop's turn
+        self._pending_descriptors: list[int] = []  # sent with them
+        self._flush_handle: asyncio.Handle | None = None
+        # The end of a process is reported by `wait_for_exit`, and its tasks, these included, go back to the listener.
+        self._sender = DatagramSender(link, on_closed=lambda: None, on_waiting=self._watch_unread_records)
+        self._unread_watchdog = Watchdog(process.pid, self._read_progress, unread_s, self._on_unread_records)
+        self.tasks: dict[int, TaskT] = {}
+        self.is_fresh = True  # was never given a task
+        self.has_suspect = False  # its task is a suspect; it gets no other beside it
+        self.completed_tasks = 0
+        self.busy_since_s = 0.0  # when it began the first of its tasks, by the monotonic clock
+        asyncio.get_running_loop().add_reader(link, self._receive_reports)
+
+    def __repr__(self) -> str:
+        work = "a suspect" if self.has_suspect else format_count(len(self.tasks), "task")
+        return f"<{type(self).__name__} {self.pid}, {work}, {format_count(len(self._mapped_slots), 'slot')} mapped>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def can_take_suspect(self) -> bool:
+        """Whether a suspect sent now is filled by a process that was never given a task."""
+        return self.is_fresh
+
+    def compute_capacity(self, tasks_ahead: int) -> int:
+        """Returns how many tasks this worker may have, if one decode process may have `tasks_ahead`."""
+        return tasks_ahead
+
+    def send_command(self, command: WorkerCommand) -> None:
+        """Queues a command. A worker that is already dead does not get it; `wait_for_exit` reports its end."""
+        self._queue_command_record(command, [])
+
+    def send_task(self, task: TaskT, slots: SlotStore) -> None:
+        """Queues a task, with its slot's descriptor if this worker has not mapped it."""
+        if not self.tasks:
+            self.busy_since_s = time.monotonic()
+        self.tasks[task.number] = task
+        # A worker keeps its mapping until `UnmapSlots`, so it needs each slot's descriptor once.
+        descriptors = []
+        if task.slot not in self._mapped_slots:
+            descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
+            self._mapped_slots.add(task.slot)
+        self._queue_command_record(task, descriptors)
+
+    def _queue_command_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
+        # Records keep their order: if this one does not fit into the datagram, those queued before it are sent first.
+        record = encode_command(command)
+        if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
+            self._send_queued_records()
+        self._pending_records.append(record)
+        self._pending_descriptors += descriptors
+        if len(record) > _GROUPED_BYTES:
+            self._send_queued_records()
+        elif self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._send_queued_records)
+
+    def _send_queued_records(self) -> None:
+        """Sends the queued records in one datagram."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        records, self._pending_records = self._pending_records, []
+        descriptors, self._pending_descriptors = self._pending_descriptors, []
+        if records:
+            self._sender.send(bundle_records(records), descriptors)
+
+    def _watch_unread_records(self, count: int) -> None:
+        """Watches a process for which datagrams wait. Called when the first one does, and when it has read one."""
+        if count:
+            self._unread_watchdog.mark_worker_busy()
+        else:
+            self._unread_watchdog.mark_worker_idle()
+
+    def _on_unread_records(self, condition: WorkerCondition) -> None:
+        is_stopped = condition is WorkerCondition.STOPPED
+        self._kill_for(condition if is_stopped else WorkerCondition.NOT_READING)
+
+    def _read_progress(self) -> RowProgress:
+        """Returns the row that the process is at. One without a progress page shows that it lives by reading."""
+        return RowProgress(0, 0, WorkerPhase.IDLE, 0)
+
+    def _kill_for(self, condition: WorkerCondition) -> None:
+        del condition
+        self._kill_process()
+
+    def remove_finished_task(self, number: int) -> TaskT:
+        """Removes a task that the worker has finished, and returns it."""
+        task = self.tasks.pop(number)
+        self.completed_tasks += 1
+        self.busy_since_s = time.monotonic()
+        self.has_suspect = False
+        return task
+
+    def take_back_tasks(self, numbers: Iterable[int]) -> list[TaskT]:
+        """Removes tasks that the worker will not finish, and returns them in the order of `numbers`."""
+        return [self.tasks.pop(number) for number in numbers if number in self.tasks]
+
+    def forget_mapped_slots(self, slots: tuple[int, ...]) -> bool:
+        """Removes slots from those that this worker has mapped; returns whether it had mapped any of them."""
+        had = not self._mapped_slots.isdisjoint(slots)
+        self._mapped_slots.difference_update(slots)
+        if had:
+            # Queued tasks may carry descriptors of these slots, which the caller is about to close.
+            self._send_queued_records()
+            self._sender.copy_descriptors()
+        return had
+
+    def kill_if_waiting_for_stream(self, stream_number: int) -> None:
+        """Kills a worker that waits for files of this stream's number. One that waits elsewhere is left alone."""
+
+    async def wait_for_exit(self) -> WorkerDied:
+        """Waits until the process has ended; returns how it ended. No sample is blamed."""
+        code = await self._process.wait()
+        self._receive_last_reports()
+        return WorkerDied(f"with exit status {code}", tuple(self.tasks))
+
+    def _receive_last_reports(self) -> None:
+        # The tasks in reports that still lie in the socket are done, and must not be queued again.
+        while self._receive_reports():
+            pass
+
+    def _kill_process(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
+            self._process.kill()
+
+    async def shut_down(self) -> None:
+        """Closes the socket and waits until the worker has ended; kills it after a while."""
+        self.close()
+        try:
+            async with asyncio.timeout(self.leave_s):
+                await self._process.wait()
+        except TimeoutError:
+            self._kill_process()
+            await self._process.wait()
+
+    @property
+    def leave_s(self) -> float:
+        """The seconds from the end of the socket to the end of the process."""
+        return WORKER_LEAVE_S
+
+    def close(self) -> None:
+        """Closes the socket, which ends the worker if it still lives."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        self._unread_watchdog.close()
+        self._sender.close()
+        asyncio.get_running_loop().remove_reader(self._link)
+        self._link.close()
+
+    def _receive_reports(self) -> bool:
+        """Receives one datagram; the loop calls this again while there are more. False when there was none."""
+        try:
+            data = self._link.recv(MAX_RECORD_BYTES)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            # The worker died with commands unread, which is an end like any other.
+            data = b""
+        if data:
+            reports = [decode_report(record) for record in split_records(data)]
+            self._handle_own_reports(reports)
+            self._listener.on_worker_reports(self, reports)
+        else:
+            # An ended socket stays readable, so the loop would call this without end. `wait_for_exit` does the rest.
+            asyncio.get_running_loop().remove_reader(self._link)
+        return bool(data)
+
+    def _handle_own_reports(self, reports: Sequence[WorkerReport]) -> None:
+        """Acts on what concerns the link itself, before the listener receives the reports."""
+
+
+# --- One decode process: its socket, its progress page, its deadlines, and the judgement of its end.
 
 
 class WorkerProcess(WorkerLink[TaskT]):

@@ -18,10 +18,9 @@ from support.served_folder import change_times
 
 from streamd.config.load import load_config
 from streamd.config.schema import Config, StreamConfig
-from streamd.daemon import data_places as places
-from streamd.daemon import slow_lookup
+from streamd.daemon import data_watch
 from streamd.daemon.daemon import Daemon
-from streamd.daemon.data_places import (
+from streamd.daemon.data_watch import (
     DataPlaceLookups,
     find_files_newer_than_manifest,
     list_data_places,
@@ -78,7 +77,7 @@ def test_missing_files_and_empty_folders_are_absent(tmp_path: Path) -> None:
 
 
 def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "LOOK_FOR_DATA_S", 0.01)
+    monkeypatch.setattr(data_watch, "LOOK_FOR_DATA_S", 0.01)
     asyncio.run(wait_for_mount(asyncio.Event()))
 
 
@@ -147,8 +146,8 @@ async def test_a_service_with_a_hanging_mount_logs_it_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(places, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
-    monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
+    monkeypatch.setattr(data_watch, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
+    monkeypatch.setattr(data_watch, "PROOF_S", 0.001)
     wanted, logged = settings(tmp_path, tmp_path / "data"), LoggedEvents()
     daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
     running = asyncio.create_task(daemon.run())

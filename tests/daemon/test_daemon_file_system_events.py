@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamd.daemon import file_system_events
-from streamd.daemon.file_system_events import FileSystemEvents
+from streamd.daemon import data_watch
+from streamd.daemon.data_watch import FileSystemEvents
 
 LONG_S = 20.0
 
@@ -25,7 +25,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
         theirs, _ = server.accept()
         descriptor = theirs.detach()
-        monkeypatch.setattr(file_system_events, "_open_mounts", lambda: descriptor)
+        monkeypatch.setattr(data_watch, "_open_mounts", lambda: descriptor)
         yield ours
 
 
@@ -99,7 +99,7 @@ async def test_without_an_inotify_instance_it_says_that_it_sees_no_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = FileSystemEvents()
-    monkeypatch.setattr(file_system_events, "_libc", SimpleNamespace(inotify_init1=lambda _flags: -1))
+    monkeypatch.setattr(data_watch, "_libc", SimpleNamespace(inotify_init1=lambda _flags: -1))
     events.watch_folders([tmp_path])
     assert not events.sees_folders
     events.close()

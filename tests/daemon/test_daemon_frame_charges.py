@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.gate_process import FrameCharges
+from streamd.daemon.gate_keeper import FrameCharges
 from streamd.limits import QUESTION_WEIGHT
 
 

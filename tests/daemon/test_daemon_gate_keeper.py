@@ -19,8 +19,7 @@ import zmq
 from support.coroutine_tests import wait_for_condition
 from support.other_users import DAEMON_USER, MEMBER, as_member, connect_as_member
 
-from streamd.daemon.gate_keeper import GateKeeper
-from streamd.daemon.gate_process import GateProcess
+from streamd.daemon.gate_keeper import GateKeeper, GateProcess
 from streamd.ipc.record_link import RecordLink
 from streamd.limits import QUESTION_WEIGHT
 
@@ -277,7 +276,7 @@ async def test_a_gate_whose_socket_was_removed_ends_and_its_clients_come_to_the_
 async def test_a_gate_that_is_behind_is_waited_for_and_one_that_reads_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.gate_process.GATE_UNREAD_S", 0.6)
+    monkeypatch.setattr("streamd.daemon.gate_keeper.GATE_UNREAD_S", 0.6)
     ours, theirs = socket.socketpair()
     gate = GateProcess(lambda _kind, _body: None)
     gate._process = await asyncio.create_subprocess_exec(

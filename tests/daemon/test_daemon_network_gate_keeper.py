@@ -11,8 +11,7 @@ import pytest
 from support.remote_daemon import RemoteKeys
 
 from streamd.core.text import FIRST_KEY_USER
-from streamd.daemon.gate_process import GateListener
-from streamd.daemon.network_gate_keeper import NetworkGateKeeper, NetworkKeys, find_network_keys, read_key_user
+from streamd.daemon.gate_keeper import GateListener, NetworkGateKeeper, NetworkKeys, find_network_keys, read_key_user
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.record_link import KEY_USER
 from streamd.ipc.router import FrameSender

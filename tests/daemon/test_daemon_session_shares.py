@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from support.dispatcher_rig import WISH, dispatching
 
-from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE
-from streamd.daemon.session_shares import (
+from streamd.daemon.descriptor_allowance import (
+    AMPLE_ALLOWANCE,
     SessionCounts,
     compute_reserved_sessions,
     compute_user_share,

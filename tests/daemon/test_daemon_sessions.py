@@ -11,7 +11,7 @@ import pytest
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor, OrderId, Segment
-from streamd.daemon.session_shares import SessionCounts, compute_user_share
+from streamd.daemon.descriptor_allowance import SessionCounts, compute_user_share
 from streamd.daemon.sessions import (
     OWN_USER,
     Connection,
@@ -25,7 +25,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
 from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS
-from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
+from streamd.scheduler.events import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)

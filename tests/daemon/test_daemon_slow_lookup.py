@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from streamd.daemon import slow_lookup
-from streamd.daemon.slow_lookup import SlowLookup
+from streamd.daemon import data_watch
+from streamd.daemon.data_watch import SlowLookup
 
 ANSWER_S = 20.0
 
@@ -18,13 +18,13 @@ async def test_a_pending_lookup_is_not_repeated_and_its_late_answer_is_used(
 ) -> None:
     answers, threads = threading.Event(), threading.active_count()
     lookup = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung", "away")
-    monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
+    monkeypatch.setattr(data_watch, "PROOF_S", 0.001)
     for _ in range(3):
         assert await lookup.wait_for_answer() == "away"
         assert lookup.is_unanswered
     assert threading.active_count() == threads + 1
     answers.set()
-    monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
+    monkeypatch.setattr(data_watch, "PROOF_S", ANSWER_S)
     assert await lookup.wait_for_answer() == "there"
     assert not lookup.is_unanswered
 
@@ -44,6 +44,6 @@ async def test_a_thread_that_the_host_does_not_let_start_is_tried_again(monkeypa
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_later)
-    monkeypatch.setattr(slow_lookup, "THREAD_RETRY_S", 0.01)
-    assert await asyncio.wait_for(slow_lookup.ask_in_thread(lambda: 7, "digests"), 10) == 7
+    monkeypatch.setattr(data_watch, "THREAD_RETRY_S", 0.01)
+    assert await asyncio.wait_for(data_watch.ask_in_thread(lambda: 7, "digests"), 10) == 7
     assert next(refusals, None) is None

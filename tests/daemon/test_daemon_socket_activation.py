@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.socket_activation import (
+from streamd.daemon.systemd import (
     HandedSockets,
     choose_endpoint_sockets,
     has_waiting_connection,

@@ -134,8 +134,8 @@ FAULTS: Final = (
     Fault(
         "whoever waits for company waits on when it is there",
         "scheduler/scheduler.py",
-        "if 0 < session.gathering_count <= len(there):",
-        "if 0 < session.gathering_count < len(there):",
+        "if 0 < waiting.gathering_count <= len(there):",
+        "if 0 < waiting.gathering_count < len(there):",
     ),
     Fault(
         "a draining daemon produces on",
@@ -246,13 +246,13 @@ FAULTS: Final = (
     Fault(
         "credit beyond first batches may take all memory",
         "scheduler/memory_shares.py",
-        "return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)) & room // 2",
+        "return (room // KEPT_SHARE + self._count_first_batches(KEPT_SESSIONS)).at_most(room // 2)",
         "return room - room",
     ),
     Fault(
         "a user may take all that others leave",
         "scheduler/memory_shares.py",
-        "return left - (left // USER_KEPT_SHARE | self._keep_for_users_to_come(user, holdings))",
+        "return left - (left // USER_KEPT_SHARE).at_least(kept)",
         "return left",
     ),
 )

@@ -10,16 +10,19 @@ from support.scheduler_driver import MIB, World, epoch_of, steps_told, train, wi
 
 from streamd.core.spec import Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler.actions import DropSlots, ProduceBatch, SendBatch, StopStream
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
+    DropSlots,
     Event,
     LeaseReleased,
+    ProduceBatch,
     ProgressReported,
+    SendBatch,
     SessionClosed,
     SessionLost,
+    StopStream,
     StreamChanged,
     TimePassed,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.scheduler_driver import MIB, train, wish
 
-from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory
 from streamd.scheduler.memory_shares import SlotHolding
+from streamd.scheduler.session import EndedSessions, HeldOverMemory
 
 TWO = SlotHolding(user=0, slot_bytes=MIB, slots=2)
 
@@ -42,7 +42,7 @@ def test_held_over_memory_excludes_batches_counted_with_a_session() -> None:
 def test_held_over_memory_is_summed_over_the_sessions() -> None:
     held = HeldOverMemory((TWO, SlotHolding(7, 3 * MIB, 4)))
 
-    assert (held.apart_bytes, held.apart_slots) == (14 * MIB, 6)
+    assert (held.ownerless_bytes, held.ownerless_slots) == (14 * MIB, 6)
 
 
 def test_a_session_inherits_no_batches_of_another_user() -> None:

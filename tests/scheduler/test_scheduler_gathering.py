@@ -7,9 +7,8 @@ from itertools import count
 from support.scheduler_driver import MIB, World, train, wish
 
 from streamd.core.spec import Cursor
-from streamd.scheduler.actions import Action, AdmitSession, SendBatch
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost
+from streamd.scheduler.events import Action, AdmitSession, BatchProduced, CreditGranted, Event, SendBatch, SessionLost
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 

@@ -12,26 +12,24 @@ from support.scheduler_driver import MIB, World, train, wish
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import (
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
-    DropSlots,
-    ProduceBatch,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
+    StopStream,
     StreamChanged,
 )
 from streamd.scheduler.invariants import InvariantChecker

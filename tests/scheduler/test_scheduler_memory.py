@@ -7,8 +7,7 @@ from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import BatchKey
 from streamd.limits import KEEP_COST_S, MIN_CREDIT
-from streamd.scheduler.actions import DropSlots
-from streamd.scheduler.events import SessionLost, StreamChanged, TimePassed
+from streamd.scheduler.events import DropSlots, SessionLost, StreamChanged, TimePassed
 
 
 def test_a_stopped_trainer_blocks_nobody_and_memory_stays_within_its_bound() -> None:

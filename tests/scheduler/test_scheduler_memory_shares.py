@@ -18,9 +18,8 @@ from streamd.scheduler.admission import (
     admit_session,
     compute_production_slots,
 )
-from streamd.scheduler.ended_sessions import HeldOverMemory
 from streamd.scheduler.memory_shares import MemoryRoom, MemoryShares, SlotHolding
-from streamd.scheduler.session import ScheduledSession
+from streamd.scheduler.session import HeldOverMemory, ScheduledSession
 
 OWN, FIRST_USER = 0, 1001
 SHAPE = train(100)

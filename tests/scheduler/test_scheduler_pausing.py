@@ -7,8 +7,7 @@ from support.scheduler_driver import MIB, World, train
 
 from streamd.core.spec import BatchKey
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import DropSlots, ProduceBatch
-from streamd.scheduler.events import ProgressReported, StreamChanged
+from streamd.scheduler.events import DropSlots, ProduceBatch, ProgressReported, StreamChanged
 
 
 def test_a_paused_stream_resumes_where_it_was_and_sends_each_batch_once() -> None:

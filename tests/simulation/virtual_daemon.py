@@ -36,27 +36,25 @@ from streamd.ipc.messages import (
     Welcome,
 )
 from streamd.limits import PAIR_S, TASKS_AHEAD_PER_WORKER
-from streamd.scheduler.actions import (
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
+from streamd.scheduler.events import (
     Action,
     AdmitSession,
+    CreditGranted,
+    DrainRequested,
     DropSlots,
+    Event,
+    LeaseReleased,
     LogWarning,
     ProduceBatch,
+    ProgressReported,
     RefuseSession,
     SendBatch,
     SendReceipt,
-    SetCredit,
-    StopStream,
-)
-from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
-from streamd.scheduler.events import (
-    CreditGranted,
-    DrainRequested,
-    Event,
-    LeaseReleased,
-    ProgressReported,
     SessionClosed,
     SessionLost,
+    SetCredit,
+    StopStream,
     StreamChanged,
     Subscribed,
     TimePassed,

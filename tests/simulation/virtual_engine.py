@@ -12,8 +12,7 @@ from virtual_time import Process
 
 from streamd.ipc.messages import BatchReady
 from streamd.limits import TASK_ATTEMPTS, WORKER_RESPAWN_S
-from streamd.scheduler.actions import ProduceBatch
-from streamd.scheduler.events import BatchProduced, ProductionFailed
+from streamd.scheduler.events import BatchProduced, ProduceBatch, ProductionFailed
 
 
 @dataclass(slots=True, eq=False)

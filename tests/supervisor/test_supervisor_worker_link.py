@@ -17,7 +17,7 @@ from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import FillRows, StreamRemark, UnmapSlots, WorkerDied, WorkerReport, encode_report
 from streamd.limits import UNREAD_S
-from streamd.supervisor.worker_link import WorkerLink
+from streamd.supervisor.worker_process import WorkerLink
 
 _READS_NOTHING = "import time; time.sleep(1000)"
 _READS_UNTIL_THE_END = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.recv(1 << 16); sys.exit(3)"

@@ -16,30 +16,28 @@ from itertools import count
 from streamd.core.sampler import compute_batch_index_ranges
 from streamd.core.spec import BatchKey, Cursor, StreamShape, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler.actions import (
-    Action,
-    AdmitSession,
-    DropSlots,
-    LogWarning,
-    ProduceBatch,
-    RefuseSession,
-    SendBatch,
-    SendReceipt,
-    SetCredit,
-    StopStream,
-)
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 from streamd.scheduler.events import (
+    Action,
+    AdmitSession,
     BatchProduced,
     CreditGranted,
     DrainRequested,
+    DropSlots,
     Event,
     LeaseReleased,
+    LogWarning,
+    ProduceBatch,
     ProductionFailed,
     ProgressReported,
+    RefuseSession,
+    SendBatch,
+    SendReceipt,
     SessionClosed,
     SessionLost,
+    SetCredit,
     SlotDenied,
+    StopStream,
     StreamChanged,
     StreamPaused,
     StreamResumed,

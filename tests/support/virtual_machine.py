@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from streamd.scheduler.actions import ProduceBatch
+from streamd.scheduler.events import ProduceBatch
 from support.scheduler_driver import MIB, Trainer, World, train
 
 _MOMENT_S = 1e-9  # what rounding makes of no time

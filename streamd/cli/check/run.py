@@ -32,7 +32,7 @@ from streamd.core.host import count_processors, hold_temporary_folder
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.text import escape_unprintable
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
-from streamd.daemon.network_gate_keeper import find_network_keys
+from streamd.daemon.gate_keeper import find_network_keys
 from streamd.daemon.served_endpoint import (
     build_endpoint_lock_path,
     build_folder_endpoint_error,

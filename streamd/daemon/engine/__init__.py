@@ -3,5 +3,4 @@
 engine        produces batches and handles their outcomes; owns the other parts, and calls its EngineListener
 worker_pool   the workers, in generations: hires and replaces them, and assigns tasks
 batch_job     one batch and its tasks, and how many rows a task has
-open_streams, absences   the streams that workers have open, and those whose data are missing
 """

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from streamd.core import log
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
-from streamd.core.spec import BatchKey, PixelId, StreamSpec
+from streamd.core.spec import BatchKey, PixelId
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
-from streamd.daemon.engine.absences import MissingData
+from streamd.daemon.data_watch import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
@@ -256,31 +256,26 @@ class BatchEngine:
         if missing := next((each.reason for each in report.bad if each.away), ""):
             self._pause_stream_without_data(job.stream_number, missing)
             return
-        if report.bad and not self._handle_bad_rows(task, report):
-            return
+        # Samples that are bad for good are recorded, and the others are read again later.
+        if report.bad:
+            bad = job.stream.judge_unfilled_rows(report.bad)
+            lasting = [BadSample(each.sample_id, each.reason, not each.of_this_host) for each in bad if each.lasting]
+            reason = record_bad_samples(job.stream, lasting, self._stats)
+            passing = [sample for sample in bad if not sample.lasting]
+            if reason is None and passing and task.failures >= _READ_RETRIES:
+                reason = job.stream.format_unreadable_reason(passing[0].sample_id, passing[0].reason)
+            if reason is not None:
+                self._fail_batch(job, reason)
+                return
+            if passing:
+                # Counted before the pause: otherwise another task's report could complete the batch without these rows.
+                job.pending_tasks += 1
+                again = job.make_retry_task(task, bad, self._task_numbers)
+                asyncio.get_running_loop().call_later(
+                    _READ_RETRY_S * 2**task.failures, self._requeue_task_unless_given_up, again
+                )
         if job.pending_tasks == 0:
             self._finish_job(job)
-
-    def _handle_bad_rows(self, task: Task, report: TaskDone) -> bool:
-        """Records samples that are bad for good, and reads the others again later. False when the batch has failed."""
-        job, stream = task.job, task.job.stream
-        bad = stream.judge_unfilled_rows(report.bad)
-        lasting = [BadSample(each.sample_id, each.reason, not each.of_this_host) for each in bad if each.lasting]
-        reason = record_bad_samples(stream, lasting, self._stats)
-        passing = [sample for sample in bad if not sample.lasting]
-        if reason is None and passing and task.failures >= _READ_RETRIES:
-            reason = stream.format_unreadable_reason(passing[0].sample_id, passing[0].reason)
-        if reason is not None:
-            self._fail_batch(job, reason)
-            return False
-        if passing:
-            # Counted before the pause: otherwise another task's report could complete the batch without these rows.
-            job.pending_tasks += 1
-            again = job.make_retry_task(task, bad, self._task_numbers)
-            asyncio.get_running_loop().call_later(
-                _READ_RETRY_S * 2**task.failures, self._requeue_task_unless_given_up, again
-            )
-        return True
 
     def _requeue_task_unless_given_up(self, task: Task) -> None:
         # The batch may have been given up during the pause.
@@ -416,11 +411,10 @@ class BatchEngine:
     def _take_back_tasks(self, worker: PoolWorker, death: WorkerDied) -> None:
         # The transform comes first: tasks of batches that fail because of it are then dropped, not queued again.
         if death.transform_fault is not None:
-            self._on_transform_crash(death.transform_fault)
-        self._requeue_tasks_of_dead_worker(worker.take_back_tasks(death.tasks), death)
-
-    def _requeue_tasks_of_dead_worker(self, tasks: Sequence[Task], death: WorkerDied) -> None:
-        """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
+            reason = self._streams.count_transform_fault(death.transform_fault)
+            for job in self._pool.find_stream_jobs(death.transform_fault.stream_number) if reason else ():
+                self._fail_batch(job, reason)
+        tasks = worker.take_back_tasks(death.tasks)
         # Each task goes to the head of the queue, so they go in reverse order.
         for task in reversed(tasks):
             is_blamed = task.number == death.blamed_task
@@ -429,20 +423,35 @@ class BatchEngine:
             elif is_blamed and death.sample_fault is not None and death.place < task.ids.size:
                 self._on_row_crash(task, int(task.ids[death.place]), death.sample_fault)
             elif is_blamed:
-                self._retry_task_after_death(task, death)
+                # No sample explains the death: the task is tried again after a growing pause, up to a limit.
+                now_s = time.monotonic()
+                again = task.with_one_more_death(now_s)
+                if again.has_killed_too_many_workers(now_s):
+                    words = (
+                        f"{format_count(again.deaths, 'worker')} died, the last {death.description}, on a group of "
+                        f"files that starts with {again.first_file_names}"
+                    )
+                    self._fail_batch(task.job, words)
+                    self._subtract_pending_tasks(task.job, 1)
+                elif task.is_suspect:  # it needs a fresh worker, which starts after a pause anyway
+                    self._pool.requeue_task(again)
+                else:
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(again.retry_delay_s, self._requeue_task_unless_given_up, again)
             else:
                 self._pool.requeue_task(task)
-
-    def _on_transform_crash(self, fault: TransformFault) -> None:
-        """Counts a crash in a transform that a worker tried; fails the stream's batches when there are too many."""
-        reason = self._streams.count_transform_fault(fault)
-        for job in self._pool.find_stream_jobs(fault.stream_number) if reason else ():
-            self._fail_batch(job, reason)
 
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
         """Suspects the sample at which a worker crashed, and tries it alone; marks it bad at the second crash."""
         if task.is_suspect:
-            self._record_crashing_sample(task.job, BadSample(sample_id, blame, of_bytes=True))
+            # The rows of a bad sample are filled again by the stream's policy for bad samples.
+            job = task.job
+            self._subtract_pending_tasks(job, 1)
+            reason = record_bad_samples(job.stream, [BadSample(sample_id, blame, of_bytes=True)], self._stats)
+            if reason is not None:
+                self._fail_batch(job, reason)
+            elif job.pending_tasks == 0:
+                self._finish_job(job)
             return
         file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
@@ -452,31 +461,6 @@ class BatchEngine:
         self._pool.queue_suspect_task(suspect)
         for other in others:
             self._pool.requeue_task(other)
-
-    def _record_crashing_sample(self, job: BatchJob, bad_sample: BadSample) -> None:
-        """Records a bad sample and ends its task. Its rows are filled again by the stream's policy for bad samples."""
-        self._subtract_pending_tasks(job, 1)
-        reason = record_bad_samples(job.stream, [bad_sample], self._stats)
-        if reason is not None:
-            self._fail_batch(job, reason)
-        elif job.pending_tasks == 0:
-            self._finish_job(job)
-
-    def _retry_task_after_death(self, task: Task, death: WorkerDied) -> None:
-        """Queues a task again after a growing pause, if no sample explains the death; fails the batch at a limit."""
-        now_s = time.monotonic()
-        task = task.with_one_more_death(now_s)
-        if task.has_killed_too_many_workers(now_s):
-            words = (
-                f"{format_count(task.deaths, 'worker')} died, the last {death.description}, on a group of files "
-                f"that starts with {task.first_file_names}"
-            )
-            self._fail_batch(task.job, words)
-            self._subtract_pending_tasks(task.job, 1)
-        elif task.is_suspect:  # it needs a fresh worker, which starts after a pause anyway
-            self._pool.requeue_task(task)
-        else:
-            asyncio.get_running_loop().call_later(task.retry_delay_s, self._requeue_task_unless_given_up, task)
 
 
 def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], stats: ProcessStats) -> str | None:
@@ -554,15 +538,12 @@ class OpenStreams:
     def add_stream(self, stream: ServedStream) -> int:
         """Adds a version that is about to be opened, and returns its number. It is not the current version yet."""
         number = next(self._numbers)
-        self._entries[number] = _StreamEntry(stream, cache_lock=self._acquire_cache_lock(stream))
+        entry = self._entries[number] = _StreamEntry(stream)
+        # Workers of this host write to a cache only while this process holds its lock.
+        if stream.cache is not None and self.lock_caches:
+            path = Path(stream.cache.folder) / lock_file_name(stream.spec)
+            entry.cache_lock = path if self._locks.acquire_lock(path) else None
         return number
-
-    def _acquire_cache_lock(self, stream: ServedStream) -> Path | None:
-        """Takes the writer lock of a stream's cache; None without a cache here, or if the lock cannot be taken."""
-        if stream.cache is None or not self.lock_caches:
-            return None
-        path = Path(stream.cache.folder) / lock_file_name(stream.spec)
-        return path if self._locks.acquire_lock(path) else None
 
     def make_version_current(self, number: int) -> list[CloseStream]:
         """Makes a version the current one of its name, and retires the one before; returns commands for all workers."""
@@ -614,7 +595,11 @@ class OpenStreams:
         entry = self._entries[number]
         stream, cache = entry.stream, entry.stream.cache
         place = None if cache is None else replace(cache, writable=entry.cache_lock is not None)
-        return OpenStream(number, str(stream.manifest_path), _strip_label_classes(stream.spec), place, stream.transform)
+        # Workers do not need class lists, and their size has no bound, unlike that of a record.
+        labels = {name: replace(label, classes=(), counts=()) for name, label in stream.spec.labels.items()}
+        return OpenStream(
+            number, str(stream.manifest_path), replace(stream.spec, labels=labels), place, stream.transform
+        )
 
     async def wait_for_pixel_id(self, number: int) -> PixelId:
         """Waits until a worker has opened a version; returns its pixel identity. Raises ConfigError if that fails."""
@@ -689,9 +674,3 @@ class OpenStreams:
         if entry.pixel_id is None:
             entry.pixel_id = asyncio.get_running_loop().create_future()
         return entry.pixel_id
-
-
-def _strip_label_classes(spec: StreamSpec) -> StreamSpec:
-    """Returns a spec without class lists: workers do not need them, and their size has no bound, unlike a record."""
-    labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
-    return replace(spec, labels=labels)

@@ -44,8 +44,7 @@ from streamd.limits import (
     WORKER_RESPAWN_MAX_S,
     WORKER_RESPAWN_S,
 )
-from streamd.supervisor.worker_link import WorkerLink, WorkerListener
-from streamd.supervisor.worker_process import WorkerProcess
+from streamd.supervisor.worker_process import WorkerLink, WorkerListener, WorkerProcess
 
 _PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
 
@@ -300,8 +299,14 @@ class WorkerPool:
         """Starts a worker, and another one when it dies. Pauses double while workers die before they finish a task."""
         pause_s = WORKER_RESPAWN_S
         while True:
-            worker = await self._start_worker(place)
-            if worker is None:
+            try:
+                worker = await self._hired.start(place, self._listener)
+            except OSError as error:
+                # The host may have no room for a process now. Any other error ends the daemon.
+                if error.errno not in _PASSING_ERRORS:
+                    raise
+                text = f"{error.strerror}; trying again in {WORKER_RESPAWN_MAX_S:g} s"
+                log.warning("worker.denied", text, place=place)
                 await asyncio.sleep(WORKER_RESPAWN_MAX_S)
                 continue
             generation.workers.append(worker)
@@ -319,16 +324,6 @@ class WorkerPool:
             self._listener.on_worker_died(worker, death)
             worker.close()
             await asyncio.sleep(pause_s)
-
-    async def _start_worker(self, place: int) -> PoolWorker | None:
-        """Starts a worker; returns None when the host has no room for a process now. Raises other OSErrors."""
-        try:
-            return await self._hired.start(place, self._listener)
-        except OSError as error:
-            if error.errno not in _PASSING_ERRORS:
-                raise
-            log.warning("worker.denied", f"{error.strerror}; trying again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
-            return None
 
 
 # --- The bridge to a cluster as the engine sees it: one worker whose capacity grows and shrinks with the nodes.

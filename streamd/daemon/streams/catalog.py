@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,8 @@ from streamd.core.host import find_state_folder
 from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
-from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ExpectedIdentities, ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
@@ -30,7 +29,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.paths.patterns import NPY_SUFFIX
 from streamd.dataset.scan import find_group_column, scan_source, select_part_samples, share_classes
-from streamd.dataset.sources import DataSource, ImageSource, LabelSource
+from streamd.dataset.sources import DataSource, LabelSource
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace
@@ -142,20 +141,20 @@ def group_streams_by_family(config: Config) -> list[frozenset[str]]:
     found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and the paths and labels that tie others to them
     for name, stream in config.streams.items():
         # A stream may tie families together that had nothing in common before it, so all of them merge.
-        members, ties = frozenset({name}), _list_shared_paths_and_labels(stream)
+        # What ties a stream to others: its path, and the names of its labels with classes.
+        labels = stream.labels
+        if labels is None:  # a folder or a list may have its own label, which only the data can show
+            classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
+        else:
+            classes = [name for name, label in labels.items() if label.type in {"category", "tags", "boxes"}]
+        members, ties = (
+            frozenset({name}),
+            frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)}),
+        )
         kin = [family for family in found if not ties.isdisjoint(family[1])]
         found = [family for family in found if family not in kin]
         found.append((members.union(*(each[0] for each in kin)), ties.union(*(each[1] for each in kin))))
     return [members for members, _ in found]
-
-
-def _list_shared_paths_and_labels(stream: StreamConfig) -> frozenset[str]:
-    labels = stream.labels
-    if labels is None:  # a folder or a list may have its own label, which only the data can show
-        classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
-    else:
-        classes = [name for name, label in labels.items() if label.type in {"category", "tags", "boxes"}]
-    return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
 
 
 def build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
@@ -179,22 +178,19 @@ def build_quarantine_path(manifest_path: Path, transform: TransformPlace | None)
 
 def compute_config_ids(config: Config) -> dict[str, str]:
     """Returns for each stream a digest of what decides its manifest: its family's sources, labels, splits, weights."""
-    return {
-        name: _compute_family_config_id(config, family) for family in group_streams_by_family(config) for name in family
-    }
-
-
-def _compute_family_config_id(config: Config, family: Collection[str]) -> str:
-    # Sorted: the order of the streams in the file decides nothing.
-    streams = ((name, config.streams[name]) for name in sorted(family))
-    parts = [
-        (
-            f"{name} {_format_source_for_id(each.source)}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
-            f"{each.split!r}{_format_weights_for_id(each)}{_format_images_for_id(each)}"
-        )
-        for name, each in streams
-    ]
-    return compute_identity("streamd config 1", *parts)
+    ids: dict[str, str] = {}
+    for family in group_streams_by_family(config):
+        # Sorted: the order of the streams in the file decides nothing.
+        streams = ((name, config.streams[name]) for name in sorted(family))
+        parts = [
+            (
+                f"{name} {_format_source_for_id(each.source)}{_LISTING_VERSIONS.get(each.source.kind, '')} "
+                f"{each.labels!r} {each.split!r}{_format_weights_for_id(each)}{_format_images_for_id(each)}"
+            )
+            for name, each in streams
+        ]
+        ids |= dict.fromkeys(family, compute_identity("streamd config 1", *parts))
+    return ids
 
 
 def _format_source_for_id(source: DataSource) -> str:
@@ -231,31 +227,21 @@ def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgre
     Streams that take parts of one source share one listing: this halves the work, and no file can change between two
     parts.
     """
-    wholes: dict[str, ScannedSamples] = {}
-    return {stream.name: _scan_or_reuse_source(stream, wholes, progress) for stream in streams}
-
-
-def _scan_or_reuse_source(
-    stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: ListingProgress
-) -> ScannedSamples:
-    """Returns a stream's samples, from `wholes` if another stream has listed the same source."""
-    started_s = time.monotonic()
-    request = stream.listing_request
-    key = (
-        f"{_format_source_for_id(stream.source.copy_without_part())} {stream.labels!r} "
-        f"{find_group_column(request)!r}{_format_weights_for_id(stream)}{_format_images_for_id(stream)}"
-    )
-    if key not in wholes:
-        wholes[key] = scan_source(request, partial(progress, stream.name))
-    scanned = select_part_samples(request, wholes[key])
-    log.info(
-        "manifest.made",
-        "listed the samples",
-        stream=stream.name,
-        samples=scanned.samples,
-        seconds=time.monotonic() - started_s,
-    )
-    return scanned
+    wholes: dict[str, ScannedSamples] = {}  # by what decides the listing of a source
+    found: dict[str, ScannedSamples] = {}
+    for stream in streams:
+        started_s = time.monotonic()
+        request = stream.listing_request
+        key = (
+            f"{_format_source_for_id(stream.source.copy_without_part())} {stream.labels!r} "
+            f"{find_group_column(request)!r}{_format_weights_for_id(stream)}{_format_images_for_id(stream)}"
+        )
+        if key not in wholes:
+            wholes[key] = scan_source(request, partial(progress, stream.name))
+        scanned = found[stream.name] = select_part_samples(request, wholes[key])
+        seconds = time.monotonic() - started_s
+        log.info("manifest.made", "listed the samples", stream=stream.name, samples=scanned.samples, seconds=seconds)
+    return found
 
 
 def describe_portable_settings(stream: StreamConfig) -> str:
@@ -270,20 +256,18 @@ def describe_portable_settings(stream: StreamConfig) -> str:
     given = {name: value for name, value in keys.items() if value is not None}
     labels = None if request.labels is None else {name: _drop_path(each) for name, each in request.labels.items()}
     weights = None if request.weights is None else _drop_path(request.weights)
-    images = "" if request.images is None else f" {_describe_images(request.images, stream.source.kind)}"
-    return f"{given}{version} {labels} {request.split} {weights}{images}"
-
-
-def _describe_images(images: Mapping[str, ImageSource], kind: str) -> str:
-    """Describes where the images of a sample lie, less the folders of .npy files, and what their arrays must hold."""
-    places = {name: image.place for name, image in images.items()}
-    named = {
-        name: Path(place).name if place is not None and (kind == "npy" or place.endswith(NPY_SUFFIX)) else place
-        for name, place in places.items()
-    }
-    clips = {name: image.frames for name, image in images.items() if image.frames is not None}
-    described = f"{ {name: (named[name], image.form) for name, image in images.items()} }"
-    return f"{described} {clips!r}" if clips else described
+    settings = f"{given}{version} {labels} {request.split} {weights}"
+    if request.images is None:
+        return settings
+    # Where the images of a sample lie, less the folders of .npy files, and what their arrays must hold.
+    places: dict[str, tuple[str | None, Any]] = {}
+    for name, image in request.images.items():
+        place = image.place
+        if place is not None and (stream.source.kind == "npy" or place.endswith(NPY_SUFFIX)):
+            place = Path(place).name
+        places[name] = place, image.form
+    clips = {name: image.frames for name, image in request.images.items() if image.frames is not None}
+    return f"{settings} {places} {clips!r}" if clips else f"{settings} {places}"
 
 
 def _drop_path(label: LabelSource) -> LabelSource:
@@ -304,37 +288,6 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: Expec
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
-    spec = _build_stream_spec(stream, listed)
-    if spec.batches == 0:
-        raise ConfigError(
-            f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
-            f"{spec.batch_size}, and drop_remainder is true; set drop_remainder: false or a smaller batch_size"
-        )
-    if expected is not None and (refusal := expected.explain_other_order(stream.name, spec.order_id)):
-        raise ConfigError(refusal)
-    transform = locate_stream_transform(stream, folder)
-    quarantine = Quarantine(
-        build_quarantine_path(path, transform), lambda: listed.list_id, needs_bytes=expected is not None
-    )
-    quarantine.load_bad_samples()
-    packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
-    cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
-    return ServedStream(
-        spec,
-        path,
-        listed,
-        SampleOrder.from_spec(spec),
-        quarantine,
-        stream.bad_samples.max_fraction,
-        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_cacheable_whole),
-        cache,
-        transform,
-        expected=expected,
-        has_default_fraction="max_fraction" not in stream.bad_samples.model_fields_set,
-    )
-
-
-def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
     chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
@@ -362,7 +315,34 @@ def _build_stream_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         buffer=buffer,
         weighted=listed.has_weights,
     )
-    return replace(spec, order_id=compute_order_id(spec.order_facts))
+    spec = replace(spec, order_id=compute_order_id(spec.order_facts))
+    if spec.batches == 0:
+        raise ConfigError(
+            f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
+            f"{spec.batch_size}, and drop_remainder is true; set drop_remainder: false or a smaller batch_size"
+        )
+    if expected is not None and (refusal := expected.explain_other_order(stream.name, spec.order_id)):
+        raise ConfigError(refusal)
+    transform = locate_stream_transform(stream, folder)
+    quarantine = Quarantine(
+        build_quarantine_path(path, transform), lambda: listed.list_id, needs_bytes=expected is not None
+    )
+    quarantine.load_bad_samples()
+    packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
+    cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
+    return ServedStream(
+        spec,
+        path,
+        listed,
+        SampleOrder.from_spec(spec),
+        quarantine,
+        stream.bad_samples.max_fraction,
+        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_cacheable_whole),
+        cache,
+        transform,
+        expected=expected,
+        has_default_fraction="max_fraction" not in stream.bad_samples.model_fields_set,
+    )
 
 
 def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:

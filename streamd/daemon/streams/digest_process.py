@@ -53,7 +53,21 @@ class DigestProcess:
         """Returns the lanes of a piece, and the processor time that it took, in seconds."""
         try:
             if self._link is None and time.monotonic() >= self._next_start_s:
-                self._start()
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                try:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-P", "-m", "streamd.daemon.streams.digest_process", str(theirs.fileno())],
+                        stdin=subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
+                        env={**os.environ, **WORKER_ENVIRONMENT},
+                        process_group=0,  # out of reach of the terminal's Ctrl-C
+                    )  # fmt: skip
+                except BaseException:
+                    ours.close()
+                    raise
+                finally:
+                    theirs.close()  # with the child's end open here too, its death would not end the socket
+                ours.settimeout(DIGEST_ANSWER_S)
+                self._link = ours
             if self._link is not None:
                 self._link.sendall(msgspec.json.encode(piece))
                 answer = self._link.recv(_MESSAGE_BYTES)
@@ -69,24 +83,6 @@ class DigestProcess:
             self.close()
             self._next_start_s = time.monotonic() + DIGEST_RESTART_S
         return compute_piece(piece)
-
-    def _start(self) -> None:
-        """Starts the process. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "streamd.daemon.streams.digest_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
-                env={**os.environ, **WORKER_ENVIRONMENT},
-                process_group=0,  # out of reach of the terminal's Ctrl-C
-            )  # fmt: skip
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()  # with the child's end open here too, its death would not end the socket
-        ours.settimeout(DIGEST_ANSWER_S)
-        self._link = ours
 
     def close(self) -> None:
         """Ends the process, and waits for its end. A later piece may start it again."""

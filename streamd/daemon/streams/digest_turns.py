@@ -94,27 +94,20 @@ class DigestTurns:
         """
         for queues, is_awaited in ((self._queues, True), (self._ahead, False)):
             for user in [user for user in queues if not is_paused(user)]:
-                if job := self._take_from(queues, user, is_awaited=is_awaited):
+                queue = queues[user]
+                queues.move_to_end(user)
+                while queue:
+                    job = queue.popleft()
+                    # A job is here no more if it is done, and in another queue if a trainer has begun to wait for it.
+                    if self._jobs.get(job.key) is not job or bool(job.waiters) != is_awaited:
+                        continue
+                    if is_awaited and not job.is_wanted():
+                        self.remove_job(job)
+                        job.settle_waiters(lambda waiter: waiter.settle(None))
+                        continue
+                    queue.append(job)  # behind the user's others, so that a short one does not wait for a long one
                     return job
-        return None
-
-    def _take_from(
-        self, queues: OrderedDict[int, deque[DigestJob]], user: int, *, is_awaited: bool
-    ) -> DigestJob | None:
-        queue = queues[user]
-        queues.move_to_end(user)
-        while queue:
-            job = queue.popleft()
-            # A job is here no more if it is done, and in another queue if a trainer has begun to wait for it.
-            if self._jobs.get(job.key) is not job or bool(job.waiters) != is_awaited:
-                continue
-            if is_awaited and not job.is_wanted():
-                self.remove_job(job)
-                job.settle_waiters(lambda waiter: waiter.settle(None))
-                continue
-            queue.append(job)  # behind the user's others, so that a short one does not wait for a long one
-            return job
-        del queues[user]
+                del queues[user]
         return None
 
     def remove_job(self, job: DigestJob) -> None:

@@ -84,14 +84,11 @@ class ExpectedDigests:
             digest = await wait.answer
         if digest is not None:
             self._digests.keep_digest(user, (stream.spec.order_id, cursor), digest)
-            self._compute_next_epoch_ahead(user, stream, cursor)
+            after = replace(cursor, epoch=cursor.epoch + 1)
+            is_whole = len(cursor.history) == 1 and not cursor.history[0].base
+            if is_whole and self._digests.find_digest((stream.spec.order_id, after)) is None:
+                self._get_line(user).add_ahead(_build_job(user, stream, after))
         return digest
-
-    def _compute_next_epoch_ahead(self, user: int, stream: ServedStream, cursor: Cursor) -> None:
-        after = replace(cursor, epoch=cursor.epoch + 1)
-        is_whole = len(cursor.history) == 1 and not cursor.history[0].base
-        if is_whole and self._digests.find_digest((stream.spec.order_id, after)) is None:
-            self._get_line(user).add_ahead(_build_job(user, stream, after))
 
     def _get_line(self, user: int) -> DigestLine:
         return self._own_line if user == self._own_user else self._line_of_others

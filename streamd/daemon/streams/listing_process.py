@@ -13,13 +13,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from streamd.config.load import ConfigInput, add_error_locations, load_config
-from streamd.config.schema import Config
 from streamd.core import log
 from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.streams.catalog import (
@@ -28,7 +26,7 @@ from streamd.daemon.streams.catalog import (
     make_state_folder,
     write_sample_manifests,
 )
-from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
+from streamd.daemon.streams.manifest_locks import hold_exclusive_locks, hold_listing_turns
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.inherited_state import die_with_parent, raise_oom_score
 
@@ -56,17 +54,17 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, list_agai
         process.kill()
         await process.wait()
         raise
-    if process.returncode:
-        raise ConfigError(output.decode() or _explain_process_exit(process.returncode))
-
-
-def _explain_process_exit(status: int) -> str:
-    if status >= 0:
-        return f"listing the samples failed with status {status}"
-    return (
-        f"listing the samples was ended by {signal.Signals(-status).name}: by a user, for lack of memory, or because "
-        "of a damaged LMDB or HDF5 file: write that file again"
-    )
+    # What is wrong with the data is what the process has written. Without a word, it was ended.
+    status = process.returncode or 0
+    if status and output:
+        raise ConfigError(output.decode())
+    if status > 0:
+        raise ConfigError(f"listing the samples failed with status {status}")
+    if status < 0:
+        raise ConfigError(
+            f"listing the samples was ended by {signal.Signals(-status).name}: by a user, for lack of memory, or "
+            "because of a damaged LMDB or HDF5 file: write that file again"
+        )
 
 
 class ListingLog:
@@ -89,33 +87,23 @@ class ListingLog:
         return True
 
 
-def _list_samples_under_locks(config: Config, state: Path, *, list_again: bool) -> None:
-    """Waits for this process's turn, then lists samples. Raises ConfigError while a daemon serves a replaced list."""
-    make_state_folder(state)
-    locks = build_lock_paths(config, state)
-    with ExitStack() as held:
-        # All turns are taken before any lock, and in sorted order, so that two processes can never each hold a turn
-        # that the other waits for. Locks are never waited for.
-        for lock in sorted(set(locks.values())):
-            held.enter_context(hold_listing_turn(lock))
-        # Another process may have listed them while this one waited, so the question is asked under the turn.
-        names = frozenset(config.streams) if list_again else find_unlisted_streams(config, state)
-        for lock in {locks[name] for name in names}:
-            held.enter_context(hold_exclusive_lock(lock, [name for name in names if locks[name] == lock]))
-        if names:
-            write_sample_manifests(config, state, ListingLog().update_listing, names=names)
-
-
 def main() -> None:
     """Lists the samples; on failure writes what is wrong with the data to standard output, and exits with a status."""
     die_with_parent(os.getppid())  # it holds locks, and may list for hours
     raise_oom_score()
-    state, level = Path(sys.argv[1]), int(sys.argv[2])
+    state, level, list_again = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "all"
     log.configure_logging(level=level, as_json="json" in sys.argv[4:], to_journal="journal" in sys.argv[4:])
     try:
         config = load_config(msgspec.json.decode(sys.stdin.buffer.read()))
         with add_error_locations(config):
-            _list_samples_under_locks(config, state, list_again=sys.argv[3] == "all")
+            make_state_folder(state)
+            locks = build_lock_paths(config, state)
+            with hold_listing_turns(locks.values()):
+                # Another process may have listed them while this one waited, so the question is asked under the turn.
+                names = frozenset(config.streams) if list_again else find_unlisted_streams(config, state)
+                with hold_exclusive_locks(locks, names):
+                    if names:
+                        write_sample_manifests(config, state, ListingLog().update_listing, names=names)
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

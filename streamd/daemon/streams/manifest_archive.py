@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,17 +40,16 @@ from streamd.daemon.streams.catalog import (
     make_state_folder,
     open_streams,
 )
-from streamd.daemon.streams.image_copies import (
-    bind_image_copies,
-    describe_image_roots,
-    find_source_anchor,
-    iterate_image_copies,
-    strip_image_copies,
-)
-from streamd.daemon.streams.manifest_locks import hold_exclusive_lock, hold_listing_turn
+from streamd.daemon.streams.manifest_locks import hold_exclusive_locks, hold_listing_turns
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.manifest.manifest import Manifest, sync_folder, write_manifest_copy
+from streamd.dataset.manifest.manifest import (
+    CopiedFiles,
+    ListedArrays,
+    ListedImage,
+    Manifest,
+    sync_folder,
+    write_manifest_copy,
+)
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import ConfinedRoot, format_path, stat_files
 from streamd.errors import ConfigError
@@ -113,11 +111,45 @@ class ExchangedList:
 def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedList]:
     """Writes the lists of all streams to `target`, whole or not at all. All must be listed. Raises ConfigError."""
     streams = open_streams(config.model_copy(update={"expect": None}), state)
-    lists = [_describe_list(stream, config.streams[stream.spec.name], number) for number, stream in enumerate(streams)]
+    lists: list[_ExportedList] = []
+    for number, stream in enumerate(streams):
+        settings = config.streams[stream.spec.name]
+        verdicts = [each for each in stream.quarantine.list_bad_samples() if each.of_bytes]
+        image_roots = {
+            name: os.path.relpath(image.root, _find_image_anchor(settings, name))
+            for name, image in _collect_listed_images(stream.manifest).items()
+            if image.root is not None and _has_own_root(image)
+        }
+        lists.append(
+            _ExportedList(
+                stream.spec.name,
+                f"{number}.manifest",
+                describe_portable_settings(settings),
+                os.path.relpath(stream.manifest.root, _find_source_anchor(settings)),
+                "" if stream.transform is None else stream.transform.source_version,
+                tuple(_ExportedVerdict(each.sample_id, each.reason) for each in verdicts),
+                image_roots,
+            )
+        )
     try:
         with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-            _write_archive(Path(folder) / target.name, lists, streams)
-            (Path(folder) / target.name).replace(target)
+            path = Path(folder) / target.name
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr(_LISTS, msgspec.json.encode(_ExportedLists(_VERSION, tuple(lists))))
+                for each, stream in zip(lists, streams, strict=True):
+                    listed, bare = stream.manifest, path.with_name(each.member)
+                    # What differs between hosts is left out: folders, and times.
+                    none = np.zeros(len(_list_file_names(listed)), np.int64)
+                    images = {
+                        name: CopiedFiles(
+                            _NO_ROOT if _has_own_root(image) else None, np.zeros(image.mtimes_ns.size, np.int64)
+                        )
+                        for name, image in _collect_listed_images(listed).items()
+                    }
+                    write_manifest_copy(bare, listed, root=_NO_ROOT, mtimes_ns=none, config_id="", images=images)
+                    archive.write(bare, each.member)
+                    bare.unlink()
+            path.replace(target)
     except OSError as error:
         raise ConfigError(
             f"cannot write {str(target)!r}: {error.strerror or error}; name a file in a folder that you can write to"
@@ -126,32 +158,6 @@ def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedLis
         ExchangedList(each.stream, stream.spec.samples, stream.spec.order_id, len(each.verdicts))
         for each, stream in zip(lists, streams, strict=True)
     ]
-
-
-def _describe_list(stream: ServedStream, config: StreamConfig, number: int) -> _ExportedList:
-    verdicts = [each for each in stream.quarantine.list_bad_samples() if each.of_bytes]
-    return _ExportedList(
-        stream.spec.name,
-        f"{number}.manifest",
-        describe_portable_settings(config),
-        os.path.relpath(stream.manifest.root, find_source_anchor(config)),
-        "" if stream.transform is None else stream.transform.source_version,
-        tuple(_ExportedVerdict(each.sample_id, each.reason) for each in verdicts),
-        describe_image_roots(stream.manifest, config),
-    )
-
-
-def _write_archive(path: Path, lists: Sequence[_ExportedList], streams: Sequence[ServedStream]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_LISTS, msgspec.json.encode(_ExportedLists(_VERSION, tuple(lists))))
-        for each, stream in zip(lists, streams, strict=True):
-            listed, bare = stream.manifest, path.with_name(each.member)
-            none = np.zeros(len(_list_file_names(listed)), np.int64)
-            write_manifest_copy(
-                bare, listed, root=_NO_ROOT, mtimes_ns=none, config_id="", images=strip_image_copies(listed)
-            )
-            archive.write(bare, each.member)
-            bare.unlink()
 
 
 def _list_file_names(listed: Manifest) -> list[bytes]:
@@ -171,33 +177,35 @@ def import_lists(config: Config, state: Path, source: Path, progress: ImportProg
     those of the exporting host, and while a daemon serves a list that would be replaced.
     """
     make_state_folder(state)
-    with TemporaryDirectory(prefix=".import-", dir=state) as folder:
-        wanted = _extract_lists(source, config.streams.keys(), Path(folder))
-        _check_families_whole(config, wanted, source)
+    with TemporaryDirectory(prefix=".import-", dir=state) as name_of_folder:
+        folder = Path(name_of_folder)
+        wanted = _extract_lists(source, config.streams.keys(), folder)
+        # Lists that depend on each other are replaced together.
+        if not wanted:
+            raise ConfigError(f"{source} has no list of a stream in this configuration ({', '.join(config.streams)})")
+        for family in group_streams_by_family(config):
+            missing = sorted(family - wanted.keys())
+            if missing and missing != sorted(family):
+                raise ConfigError(
+                    f"{source} has no list of {', '.join(missing)}, which must be listed together with "
+                    f"{', '.join(sorted(family - {*missing}))}; export all streams of one configuration"
+                )
         for name, each in wanted.items():
-            _check_settings(config.streams[name], each, source)
-            _bind_list(config, name, each, Path(folder) / each.member, Path(folder) / f"{name}.bound", progress)
-        bound = {name: Path(folder) / f"{name}.bound" for name in wanted}
-        with _hold_locks(config, state, wanted):
+            here = describe_portable_settings(config.streams[name])
+            if here != each.settings:
+                raise ConfigError(
+                    f"streams.{name}: {source} was exported with other settings of source, images, labels, split or "
+                    f"weights: {each.settings} there, {here} here; only the paths may differ"
+                )
+            _bind_list(config, name, each, folder / each.member, folder / f"{name}.bound", progress)
+        bound = {name: folder / f"{name}.bound" for name in wanted}
+        locks = build_lock_paths(config, state)
+        with hold_listing_turns(locks[name] for name in wanted), hold_exclusive_locks(locks, wanted):
             kept = {name: _replace_list(config, state, each, bound[name]) for name, each in wanted.items()}
     opened = open_streams(config.model_copy(update={"streams": {name: config.streams[name] for name in wanted}}), state)
     return [
         ExchangedList(each.spec.name, each.spec.samples, each.spec.order_id, kept[each.spec.name]) for each in opened
     ]
-
-
-@contextmanager
-def _report_archive_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as error:
-        raise ConfigError(
-            f"{path} holds no whole lists of samples: {error}; write it with  streamd manifest export"
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror or error}; name a file that  streamd manifest export  wrote"
-        ) from error
 
 
 def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
@@ -217,34 +225,21 @@ def _read_lists(archive: zipfile.ZipFile) -> tuple[_ExportedList, ...]:
 
 def _extract_lists(source: Path, streams: Collection[str], folder: Path) -> dict[str, _ExportedList]:
     """Copies the lists of `streams` to files in a folder, and returns what they are. Raises ConfigError."""
-    with _report_archive_errors(source), open_regular_file(source) as file, zipfile.ZipFile(file) as archive:
-        wanted = {each.stream: each for each in _read_lists(archive) if each.stream in streams}
-        for each in wanted.values():
-            with archive.open(each.member) as packed, (folder / each.member).open("wb") as copy:
-                shutil.copyfileobj(packed, copy)
-    return wanted
-
-
-def _check_families_whole(config: Config, wanted: Mapping[str, _ExportedList], source: Path) -> None:
-    """Raises ConfigError unless the archive has lists for this configuration, and whole families of them."""
-    if not wanted:
-        raise ConfigError(f"{source} has no list of a stream in this configuration ({', '.join(config.streams)})")
-    for family in group_streams_by_family(config):
-        missing = sorted(family - wanted.keys())
-        if missing and missing != sorted(family):
-            raise ConfigError(
-                f"{source} has no list of {', '.join(missing)}, which must be listed together with "
-                f"{', '.join(sorted(family - {*missing}))}; export all streams of one configuration"
-            )
-
-
-def _check_settings(config: StreamConfig, exported: _ExportedList, source: Path) -> None:
-    here = describe_portable_settings(config)
-    if here != exported.settings:
+    try:
+        with open_regular_file(source) as file, zipfile.ZipFile(file) as archive:
+            wanted = {each.stream: each for each in _read_lists(archive) if each.stream in streams}
+            for each in wanted.values():
+                with archive.open(each.member) as packed, (folder / each.member).open("wb") as copy:
+                    shutil.copyfileobj(packed, copy)
+    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError) as error:
         raise ConfigError(
-            f"streams.{config.name}: {source} was exported with other settings of source, images, labels, split or "
-            f"weights: {exported.settings} there, {here} here; only the paths may differ"
-        )
+            f"{source} holds no whole lists of samples: {error}; write it with  streamd manifest export"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{source} cannot be read: {error.strerror or error}; name a file that  streamd manifest export  wrote"
+        ) from error
+    return wanted
 
 
 def _bind_list(
@@ -252,20 +247,21 @@ def _bind_list(
 ) -> None:
     """Writes a list for this host's copies of the files. Raises ConfigError unless all are there."""
     listed, stream = Manifest.open(bare), config.streams[name]
-    root = Path(os.path.normpath(find_source_anchor(stream) / exported.root))
+    root = Path(os.path.normpath(_find_source_anchor(stream) / exported.root))
     sizes = listed.sizes if listed.shards is None else np.array(listed.shards.sizes, np.int64)
-    copies = list(iterate_image_copies(listed, root, stream, exported.image_roots))
     look_up = partial(_look_up_copies, name, progress)
     own_mtimes_ns = look_up("source", root, _list_file_names(listed), sizes)
-    mtimes_ns = {each.image: look_up(f"images.{each.image}", each.root, each.names, each.sizes) for each in copies}
-    write_manifest_copy(
-        target,
-        listed,
-        root=root,
-        mtimes_ns=own_mtimes_ns,
-        config_id=compute_config_ids(config)[name],
-        images=bind_image_copies(listed, {each.image: each.root for each in copies}, mtimes_ns),
-    )
+    images: dict[str, CopiedFiles] = {}
+    for each, image in _collect_listed_images(listed).items():
+        own_root, mtimes_ns = exported.image_roots.get(each), np.empty(0, np.int64)
+        place = root if own_root is None else Path(os.path.normpath(_find_image_anchor(stream, each) / own_root))
+        # An image without files of its own lies in the shards of the samples.
+        if image.mtimes_ns.size:
+            names = image.array_file_names() if isinstance(image, ListedArrays) else image.file_names()
+            mtimes_ns = look_up(f"images.{each}", place, names, image.sizes.astype(np.int64))
+        images[each] = CopiedFiles(place if _has_own_root(image) else None, mtimes_ns)
+    ids = compute_config_ids(config)
+    write_manifest_copy(target, listed, root=root, mtimes_ns=own_mtimes_ns, config_id=ids[name], images=images)
     listed.close()
 
 
@@ -290,21 +286,6 @@ def _look_up_copies(
     return mtimes_ns
 
 
-@contextmanager
-def _hold_locks(config: Config, state: Path, streams: Mapping[str, _ExportedList]) -> Iterator[None]:
-    """Holds the turns and locks of the lists that are replaced, as a listing does. Raises ConfigError."""
-    locks = build_lock_paths(config, state)
-    with ExitStack() as held:
-        # All turns come before any lock, and in sorted order, as in the listing process: so neither waits for the other
-        # while it holds what the other needs.
-        paths = sorted({locks[name] for name in streams})
-        for path in paths:
-            held.enter_context(hold_listing_turn(path))
-        for path in paths:
-            held.enter_context(hold_exclusive_lock(path, [name for name in streams if locks[name] == path]))
-        yield
-
-
 def _replace_list(config: Config, state: Path, exported: _ExportedList, bound: Path) -> int:
     """Replaces a stream's list, and its verdicts; returns how many of these the new list has."""
     stream, path = config.streams[exported.stream], build_manifest_paths(config, state)[exported.stream]
@@ -320,3 +301,29 @@ def _replace_list(config: Config, state: Path, exported: _ExportedList, bound: P
     return len(
         quarantine.append_new_bad_samples(BadSample(each.sample_id, each.reason, of_bytes=True) for each in verdicts)
     )
+
+
+# --- The files of further images of a sample, as lists of samples take them to another host.
+
+
+def _find_source_anchor(config: StreamConfig) -> Path:
+    """Returns the path of the configuration from which a list's root is found on every host."""
+    root = getattr(config.source, "root", None)  # of a table or a list of files
+    return Path(root if root is not None else config.source.path)
+
+
+def _collect_listed_images(listed: Manifest) -> dict[str, ListedImage | ListedArrays]:
+    return {**listed.images, **listed.image_arrays}
+
+
+def _has_own_root(image: ListedImage | ListedArrays) -> bool:
+    """Whether the files lie below another root than those of the samples."""
+    return image.has_own_root if isinstance(image, ListedArrays) else image.root is not None
+
+
+def _find_image_anchor(config: StreamConfig, name: str) -> Path:
+    """Returns the path of the configuration from which the folder of an image is found: its root, or its .npy file."""
+    image = config.all_images[name]
+    if not config.source.is_encoded:
+        return Path(image.resolve_file())
+    return _find_source_anchor(config) if image.root is None else Path(image.root)

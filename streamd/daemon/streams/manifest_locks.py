@@ -66,6 +66,26 @@ def acquire_shared_locks(locks: Iterable[ManifestLock]) -> bool:
 
 
 @contextlib.contextmanager
+def hold_listing_turns(paths: Iterable[Path]) -> Iterator[None]:
+    """Holds the turns to list what the locks at `paths` protect; waits for other processes that list it."""
+    with contextlib.ExitStack() as held:
+        # All turns are taken before any lock, and in sorted order, so that two processes can never each hold a turn
+        # that the other waits for. Locks are never waited for.
+        for path in sorted(set(paths)):
+            held.enter_context(hold_listing_turn(path))
+        yield
+
+
+@contextlib.contextmanager
+def hold_exclusive_locks(locks: Mapping[str, Path], streams: Collection[str]) -> Iterator[None]:
+    """Holds the locks of the lists of `streams` alone; `locks` has the path of each. See `hold_exclusive_lock`."""
+    with contextlib.ExitStack() as held:
+        for path in sorted({locks[name] for name in streams}):
+            held.enter_context(hold_exclusive_lock(path, [name for name in streams if locks[name] == path]))
+        yield
+
+
+@contextlib.contextmanager
 def hold_listing_turn(path: Path) -> Iterator[None]:
     """Holds the turn to list what the lock at `path` protects; waits until other processes that list it are done."""
     turn = path.with_suffix(_TURN_SUFFIX)

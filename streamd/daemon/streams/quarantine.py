@@ -98,7 +98,12 @@ class Quarantine:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = of_copies = 0
         for number, line in enumerate(lines, 1):
-            verdict = self._decode_bad_sample_line(number, line)
+            try:
+                verdict = _verdict_decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"{self.path}:{number} is not a verdict ({error}): repair the line or remove the file"
+                ) from error
             if verdict.list_id not in {"", self._get_list_id()}:
                 foreign += 1
             elif self._needs_bytes and not verdict.of_bytes:
@@ -119,34 +124,35 @@ class Quarantine:
             if verdict.of_bytes:
                 self._judged_by_bytes.add(verdict.sample_id)
 
-    def _decode_bad_sample_line(self, number: int, line: bytes) -> _BadSampleLine:
-        try:
-            return _verdict_decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"{self.path}:{number} is not a verdict ({error}): repair the line or remove the file"
-            ) from error
-
     def append_new_bad_samples(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
         """Writes the new ones among `verdicts` durably, and returns them. After OSError none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
             list_id = self._get_list_id()
-            lines = (_BadSampleLine(each.sample_id, each.reason, list_id, each.of_bytes) for each in new.values())
+            verdict_lines = (
+                _BadSampleLine(each.sample_id, each.reason, list_id, each.of_bytes) for each in new.values()
+            )
+            lines = b"".join(msgspec.json.encode(each) + b"\n" for each in verdict_lines)
             # The disk comes before memory. Otherwise a batch could use a verdict that a crash then loses, and the batch
             # would differ when it is made again.
-            self._append_lines_to_file(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+            is_first = not self.path.exists()
+            with _open_quarantine_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+                before = os.fstat(descriptor).st_size
+                try:
+                    written = os.write(descriptor, lines)
+                    if written < len(lines):  # the disk is full: writing the rest raises the error
+                        os.write(descriptor, lines[written:])
+                    os.fdatasync(descriptor)
+                except OSError:
+                    with contextlib.suppress(OSError):  # otherwise a torn line remains, which every reader drops
+                        os.ftruncate(descriptor, before)
+                    raise
+            # A new file is durable only when its name in the folder is.
+            if is_first:
+                sync_folder(self.path.parent)
             for each in new.values():
                 self._remember(each)
         return list(new.values())
-
-    def _append_lines_to_file(self, lines: bytes) -> None:
-        first = not self.path.exists()
-        with _open_quarantine_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
-            _append_lines_durably(descriptor, lines)
-        # A new file is durable only when its name in the folder is.
-        if first:
-            sync_folder(self.path.parent)
 
 
 @contextlib.contextmanager
@@ -160,28 +166,10 @@ def _open_quarantine_file(path: Path, flags: int) -> Iterator[int]:
     try:
         with contextlib.suppress(OSError):  # a file system without locks: logged for the lists in this folder already
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _truncate_torn_last_line(descriptor)
+        size = os.fstat(descriptor).st_size
+        kept = os.pread(descriptor, size, 0).rfind(b"\n") + 1
+        if kept < size:
+            os.ftruncate(descriptor, kept)
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _append_lines_durably(descriptor: int, lines: bytes) -> None:
-    """Appends all lines durably, or none."""
-    before = os.fstat(descriptor).st_size
-    try:
-        written = os.write(descriptor, lines)
-        if written < len(lines):  # the disk is full: writing the rest raises the error
-            os.write(descriptor, lines[written:])
-        os.fdatasync(descriptor)
-    except OSError:
-        with contextlib.suppress(OSError):  # otherwise a torn line remains, which every reader drops
-            os.ftruncate(descriptor, before)
-        raise
-
-
-def _truncate_torn_last_line(descriptor: int) -> None:
-    size = os.fstat(descriptor).st_size
-    kept = os.pread(descriptor, size, 0).rfind(b"\n") + 1
-    if kept < size:
-        os.ftruncate(descriptor, kept)

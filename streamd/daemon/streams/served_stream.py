@@ -12,9 +12,8 @@ import numpy as np
 from streamd.core.bad_samples import MASKED, BadRow, RowStatus, compute_most_bad, replace_bad_sample_ids
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
 from streamd.core.slot_layout import compute_slot_bytes
-from streamd.core.spec import Cursor, StreamShape, StreamSpec
+from streamd.core.spec import Cursor, OrderId, PixelId, StreamShape, StreamSpec
 from streamd.core.text import format_count
-from streamd.daemon.streams.expected_identities import ExpectedIdentities
 from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
@@ -27,6 +26,39 @@ from streamd.ipc.worker_messages import (
     format_reason,
 )
 from streamd.limits import TASK_ROWS, TOLERATED_BAD
+
+# --- The identities that `expect` asks of a stream, by which the daemons of many hosts agree without talking. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedIdentities:
+    """The order id and the pixel id that a stream must have; None stands for any."""
+
+    order: str | None = None
+    pixels: str | None = None
+
+    def explain_other_order(self, stream: str, found: OrderId) -> str | None:
+        """Returns why a stream of another order must not be served; None if its order is the expected one."""
+        if self.order in {None, found}:
+            return None
+        return (
+            f"expect.{stream}.order: {self.order} is expected, but the files, labels and settings of this host give "
+            f"{found}; use the list of the other hosts (streamd manifest export and import), and their batch_size, "
+            "drop_remainder and shuffle, or correct expect; streamd check prints both identities"
+        )
+
+    def explain_other_pixels(self, stream: str, found: PixelId) -> str | None:
+        """Returns why a stream of other pixels must not be served; None if its pixels are the expected ones."""
+        if self.pixels in {None, found}:
+            return None
+        return (
+            f"expect.{stream}.pixels: {self.pixels} are expected, but this installation makes {found}; install the "
+            "versions of the other hosts, and use their image and transform, or correct expect; streamd check prints "
+            "both identities"
+        )
+
+
+# --- A stream as the daemon serves it: its specification, its samples, and which of them are known to be bad.
 
 _TRANSFORM_REMEDY = "the transform, which must never raise: a sample is bad after one failure"
 _COPY_REMEDY = (

@@ -85,12 +85,24 @@ def score_shuffle_mixing(
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
     if found is None or not is_in_buffers or not found.is_poorly_mixed:
         return found
-    remedy = (
-        _format_pack_remedy(spec)
-        if is_packed
-        else _format_shuffle_remedy(spec, _find_sufficient_buffer(spec, read_label_rows))
+    once = f"shuffle the data once: streamd pack {spec.name} DEST --shuffle"
+    if is_packed:
+        remedy = f"{once}; a larger buffer, or shuffle: full, would decompress each chunk over and over"
+    else:
+        # The smallest buffer that mixes well is found by doubling. There may be none but a full shuffle.
+        buffer, enough = 2 * spec.buffer, ""
+        while not enough and buffer * spec.chunk < spec.samples:
+            mixed = _find_worst_label_score(replace(spec, buffer=buffer), read_label_rows)
+            if mixed is None or mixed.score >= MIXED_ENOUGH:
+                enough = f"shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or "
+            buffer *= 2
+        remedy = f"write {enough}shuffle: full, or {once}"
+    advice = (
+        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1; the "
+        f"stored order follows the label {found.label!r}, and mixing {format_count(spec.buffer, 'chunk')} of "
+        f"{format_count(spec.chunk, 'sample')} at a time is not enough; {remedy}"
     )
-    return replace(found, advice=_format_advice(spec, found, remedy))
+    return replace(found, advice=advice)
 
 
 def score_stored_order_mixing(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
@@ -99,7 +111,14 @@ def score_stored_order_mixing(spec: StreamSpec, read_label_rows: LabelRowsReader
 
 
 def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
-    sample = _choose_sampled_batches(SampleOrder.from_spec(spec))
+    # Batches spread evenly over the first epoch stand for all.
+    order = SampleOrder.from_spec(spec)
+    count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
+    indices = np.arange(count, dtype=np.int64) * order.batches // count
+    ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
+    there = ids != PAD_ID
+    batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
+    sample = _SampledBatches(ids[there], batches, np.bincount(batches, minlength=count))
     scored = [
         each
         for name, label in spec.labels.items()
@@ -108,46 +127,6 @@ def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) 
         if (each := _score_label_mixing(name, sample, members, classes)) is not None
     ]
     return min(scored, key=lambda each: each.score, default=None)
-
-
-def _find_sufficient_buffer(spec: StreamSpec, read_label_rows: LabelRowsReader) -> int | None:
-    """Returns the smallest buffer that mixes a stream of chunks well, by doubling; None if only a full shuffle does."""
-    buffer = 2 * spec.buffer
-    while buffer * spec.chunk < spec.samples:
-        found = _find_worst_label_score(replace(spec, buffer=buffer), read_label_rows)
-        if found is None or found.score >= MIXED_ENOUGH:
-            return buffer
-        buffer *= 2
-    return None
-
-
-def _format_pack_remedy(spec: StreamSpec) -> str:
-    return (
-        f"shuffle the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
-        "decompress each chunk over and over"
-    )
-
-
-def _format_shuffle_remedy(spec: StreamSpec, buffer: int | None) -> str:
-    larger = f"write shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or " if buffer else "write "
-    return f"{larger}shuffle: full, or shuffle the data once: streamd pack {spec.name} DEST --shuffle"
-
-
-def _format_advice(spec: StreamSpec, found: MixingScore, remedy: str) -> str:
-    return (
-        f"batches are poorly mixed: their shuffle score is {found.score:.2f}, and that of a full shuffle is 1; the "
-        f"stored order follows the label {found.label!r}, and mixing {format_count(spec.buffer, 'chunk')} of "
-        f"{format_count(spec.chunk, 'sample')} at a time is not enough; {remedy}"
-    )
-
-
-def _choose_sampled_batches(order: SampleOrder) -> _SampledBatches:
-    count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
-    indices = np.arange(count, dtype=np.int64) * order.batches // count
-    ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
-    there = ids != PAD_ID
-    batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
-    return _SampledBatches(ids[there], batches, np.bincount(batches, minlength=count))
 
 
 def _iterate_class_assignments(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:

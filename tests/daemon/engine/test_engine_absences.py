@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon import slow_lookup
-from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import MissingData, build_absence_lookup, check_data_present
+from streamd.daemon import data_watch
+from streamd.daemon.data_watch import MissingData, build_absence_lookup, check_data_present
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S
@@ -24,7 +23,7 @@ QUICK_S = 0.001
 
 @pytest.fixture(autouse=True)
 def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
+    monkeypatch.setattr(data_watch, "RETURN_MIN_S", QUICK_S)
 
 
 class MissingDataRig:
@@ -85,8 +84,8 @@ async def test_streams_without_data_are_found_before_the_start(stream: ServedStr
 def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Lookups that end with the event, and are given up at once."""
     answers = threading.Event()
-    monkeypatch.setattr(absences, "find_absence_reason", lambda _: "" if answers.wait(ANSWER_S) else "hung")
-    monkeypatch.setattr(slow_lookup, "PROOF_S", QUICK_S)
+    monkeypatch.setattr(data_watch, "find_absence_reason", lambda _: "" if answers.wait(ANSWER_S) else "hung")
+    monkeypatch.setattr(data_watch, "PROOF_S", QUICK_S)
     yield answers
     answers.set()
 

@@ -12,8 +12,8 @@ from support.crashing_decoders import Broken
 from support.local_engine import pixels, ready_engine
 from support.opened_streams import Serve
 
-from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import check_data_present
+from streamd.daemon import data_watch
+from streamd.daemon.data_watch import check_data_present
 from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.supervisor.worker_process import WorkerProcess
@@ -23,7 +23,7 @@ QUICK_S = 0.001
 
 @pytest.fixture
 def stream(serve_images: Serve, monkeypatch: pytest.MonkeyPatch) -> ServedStream:
-    monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
+    monkeypatch.setattr(data_watch, "RETURN_MIN_S", QUICK_S)
     return serve_images({"cat": 24})
 
 

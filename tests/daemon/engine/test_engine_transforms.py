@@ -7,6 +7,8 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import TransformFault
+from streamd.ipc.worker_messages import TransformFault, WorkerDied
 
 
 @pytest.fixture
@@ -146,9 +148,11 @@ async def test_a_transform_that_ends_its_worker_or_never_returns_is_refused_and_
 async def test_a_transform_that_later_ends_workers_stops_its_stream(served: Serve) -> None:
     rig = Rig(served(INVERT), workers=0)
     rig.produce()
+    worker: Any = SimpleNamespace(take_back_tasks=lambda _numbers: [])
     for certain in (False, False):
         assert rig.outcomes.empty()
-        rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
+        fault = TransformFault(0, "it ends its process", certain)
+        rig.engine.on_worker_died(worker, WorkerDied("with exit status 1", (), transform_fault=fault))
     assert await rig.failure() == "streams.train.transform: it ends its process"
     rig.produce()
     assert await rig.failure() == "streams.train.transform: it ends its process"

@@ -14,8 +14,7 @@ from streamd.config.load import load_config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import OrderId, PixelId
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
-from streamd.daemon.streams.expected_identities import ExpectedIdentities
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ExpectedIdentities, ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.errors import ConfigError
 

@@ -19,7 +19,6 @@ from support.daemon_process import stream_config, write_images
 from support.locked_files import until_waited_for
 
 from streamd.config.load import load_config
-from streamd.daemon.streams import listing_process
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
     has_all_manifests,
@@ -99,11 +98,28 @@ def test_a_list_that_a_daemon_serves_is_not_listed_again_and_its_pid_is_named(tm
     assert serving.acquire_shared()
 
 
-def test_a_silent_end_is_explained_by_status_or_signal() -> None:
-    assert listing_process._explain_process_exit(3) == "listing the samples failed with status 3"
-    assert listing_process._explain_process_exit(-signal.SIGSEGV).startswith(
-        "listing the samples was ended by SIGSEGV: "
-    )
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (3, "listing the samples failed with status 3$"),
+        (-signal.SIGSEGV, "listing the samples was ended by SIGSEGV: "),
+    ],
+)
+async def test_a_silent_end_is_explained_by_status_or_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, words: str
+) -> None:
+    class EndedProcess:
+        returncode = status
+
+        async def communicate(self, _config: bytes) -> tuple[bytes, None]:
+            return b"", None
+
+    async def start(*_arguments: object, **_settings: object) -> EndedProcess:
+        return EndedProcess()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    with pytest.raises(ConfigError, match=f"^{words}"):
+        await list_samples_in_process({}, tmp_path)
 
 
 # --- memory: long labels are listed in at most twice their memory, whatever the list is written in
