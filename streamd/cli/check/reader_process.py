@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.check.masks import compare_sizes, find_leader
+from streamd.cli.check.labels import compare_sizes, find_leader
 from streamd.cli.check.reader_messages import (
     ClassPixels,
     FaultEffect,
