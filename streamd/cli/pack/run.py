@@ -1,7 +1,7 @@
 """One run of `streamd pack`: list the samples, decode and write them, finish, read back, put in place.
 
-Nothing exists at the destination before all phases are done. The journal records what an interrupted run has written,
-and the next run continues after it.
+Nothing exists at the destination before all phases are done. The journal records the whole shards that an interrupted
+run has left, and the next run continues after them. A pack of one file begins again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Final, Literal
 import msgspec
 
 from streamd.cli.pack.batches import (
-    BatchDecoder,
+    PackChecksum,
+    PackJob,
+    PackWriter,
     build_packing_stream,
+    build_read_mismatch_error,
     compute_pack_batch_rows,
     list_and_open_stream,
     open_batch_decoder,
 )
-from streamd.cli.pack.config_snippet import collect_kept_settings
-from streamd.cli.pack.packed_rows import PackChecksum
-from streamd.cli.pack.row_files import PackJob, PackWriter, build_read_mismatch_error
+from streamd.cli.pack.label_cells import collect_kept_settings
 from streamd.cli.pack.workdir import (
     JournaledPack,
     LeftOutSample,
@@ -84,13 +85,25 @@ def pack_stream(config: Config, options: PackOptions, progress: SilentProgress) 
     with PackWorkdir(options.destination) as work:
         if options.restart:
             work.clear_work_folder()
-        begun = read_journal(work.journal_path) if work.product_path.exists() else None
-        if begun is None:
+        is_begun = work.product_path.exists()
+        journal = read_journal(work.journal_path) if is_begun else None
+        if journal is None:
+            if is_begun:
+                progress.print_note(
+                    "an unfinished pack of an earlier run has no whole file, so this run begins it again"
+                )
             work.clear_work_folder()
         with list_and_open_stream(config, options.stream, work.folder / "list", progress.update_listing) as stream:
-            rows = begun.batch_rows if begun else compute_pack_batch_rows(stream, config.memory)
+            rows = journal.batch_rows if journal else compute_pack_batch_rows(stream, config.memory)
             ordered = build_packing_stream(stream, shuffled=options.shuffle, batch_rows=rows)
-            return _PackRun(config, options, work, ordered, progress).pack_and_publish(begun)
+            return _PackRun(config, options, work, ordered, progress).pack_and_publish(journal)
+
+
+def describe_next_run(name: PackFormat) -> str:
+    """Returns what another run does after one that was interrupted."""
+    if name in _SINGLE_FILE_FORMATS:
+        return f"a pack in {name} is one file, so it begins again"
+    return "it continues after the last file that is whole, or begins again if there is none"
 
 
 def _check_not_random(config: Config, options: PackOptions) -> None:
@@ -163,47 +176,56 @@ class _PackRun:
         self._writer = open_pack_writer(options.format, subject, options.shard_bytes)
 
     def pack_and_publish(self, earlier_journal: PackJournal | None) -> PackResult:
+        next_run = describe_next_run(self._options.format)
         try:
-            with translate_disk_full_error(self._workdir, self._writer.estimate_bytes):
+            with translate_disk_full_error(self._workdir, self._writer.estimate_bytes, next_run):
                 account, seconds = asyncio.run(self._decode_and_write(earlier_journal))
                 if not account.checksum.rows:
                     raise PackError(f"{self._stream.spec.name}: all samples are bad, so there is nothing to pack")
-                self._writer.finish_pack(account.left_out_ids)
+                account.finish_pack(self._workdir.product_path)
             began_s = time.monotonic()
             self._verify_pack(account)
             verified_s = time.monotonic() - began_s
         finally:
             self._writer.close()
-        nbytes = measure_allocated_bytes(self._workdir.product_path)
+        pack_bytes = measure_allocated_bytes(self._workdir.product_path)
         self._workdir.move_product_to_destination()
-        return self._build_pack_result(account, nbytes, seconds, verified_s)
-
-    # --- decode and write
+        packed = account.done_samples - account.done_at_start
+        kept = collect_kept_settings(self._config.streams[self._options.stream])
+        return PackResult(
+            path=str(self._workdir.destination),
+            format=self._options.format,
+            samples=account.checksum.rows,
+            bad=tuple(account.left_out),
+            bytes=pack_bytes,
+            seconds=seconds,
+            samples_per_s=packed / seconds if packed else 0.0,
+            verified_s=verified_s,
+            serving={**self._writer.build_serving_settings(self._workdir.destination), **kept},
+        )
 
     async def _decode_and_write(self, earlier_journal: PackJournal | None) -> tuple[JournaledPack, float]:
+        """Decodes and writes what earlier runs have not; returns the pack's account and the seconds that it took."""
         workers = min(self._config.worker_count, count_processors())
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
-        async with open_batch_decoder(self._stream, workers, memory_bytes) as batches:
-            pack_identity = self._compute_pack_identity(await batches.wait_for_pixel_id())
+        loop = asyncio.get_running_loop()
+        async with open_batch_decoder(self._stream, workers, memory_bytes) as decoder:
+            pack_identity = self._compute_pack_identity(await decoder.wait_for_pixel_id())
             account = self._resume_or_start(earlier_journal, pack_identity)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", self._stream.spec.sample_bytes)
             self._progress.start_phase(packing, self._stream.spec.samples, account.done_samples)
             began_s = time.monotonic()
-            with account.save_when_interrupted(), ThreadPoolExecutor(1, "writer") as thread:
-                await self._write_batches(batches, account, thread)
+            with ThreadPoolExecutor(1, "writer") as thread:
+                decoder.request_batches_from(account.next_batch_index)
+                while (batch := await decoder.wait_for_next_batch()) is not None:
+                    done_before = account.done_samples
+                    await loop.run_in_executor(thread, account.write_batch, batch)
+                    decoder.release_batch(batch)
+                    self._progress.advance(account.done_samples - done_before)
+                # The rate of a pack counts until its last row is safe on the disk.
+                await loop.run_in_executor(thread, account.sync_to_disk)
             return account, time.monotonic() - began_s
-
-    async def _write_batches(
-        self, decoder: BatchDecoder, journaled_pack: JournaledPack, thread: ThreadPoolExecutor
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        decoder.request_batches_from(journaled_pack.next_batch_index)
-        while (batch := await decoder.wait_for_next_batch()) is not None:
-            await loop.run_in_executor(thread, journaled_pack.write_batch, batch)
-            decoder.release_batch(batch)
-            self._progress.advance(batch.done_samples)
-        await loop.run_in_executor(thread, journaled_pack.save_progress)
 
     def _compute_pack_identity(self, pixel_id: PixelId) -> str:
         """Computes the identity of the pack, from everything that decides its bytes."""
@@ -222,13 +244,18 @@ class _PackRun:
                 f"with other settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} "
                 "are in it): add --restart to throw it away, or name another place"
             )
+        if earlier_journal:
+            done = format_count(earlier_journal.done, "sample")
+            self._progress.print_note(
+                f"an earlier run has written all {done}, which are only read back"
+                if earlier_journal.is_finished
+                else f"this run continues after {done}, which are in the whole files of an earlier run"
+            )
         fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
         account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
         known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
         self._stream.quarantine.append_new_bad_samples(known_bad)
         return account
-
-    # --- the end
 
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
@@ -240,20 +267,3 @@ class _PackRun:
             self._progress.advance(sums.size)
         if found != journaled_pack.checksum:
             raise build_read_mismatch_error(self._options.destination)
-
-    def _build_pack_result(
-        self, journaled_pack: JournaledPack, pack_bytes: int, seconds: float, verified_s: float
-    ) -> PackResult:
-        packed = journaled_pack.done_samples - journaled_pack.done_at_start
-        kept = collect_kept_settings(self._config.streams[self._options.stream])
-        return PackResult(
-            path=str(self._workdir.destination),
-            format=self._options.format,
-            samples=journaled_pack.checksum.rows,
-            bad=tuple(journaled_pack.left_out),
-            bytes=pack_bytes,
-            seconds=seconds,
-            samples_per_s=packed / seconds if packed else 0.0,
-            verified_s=verified_s,
-            serving={**self._writer.build_serving_settings(self._workdir.destination), **kept},
-        )

@@ -2,8 +2,8 @@
 
 Also checks beforehand that the disk has room for the pack, and explains the error if it turns out that it has not.
 
-A journal in the folder, one small file, records how far the pack has come. Batches are written in order. From time to
-time they are synced to the disk, and only then is the journal replaced, in one step: it never claims more than is safe.
+A journal in the folder, one small file, records which shards of the pack are whole. It is replaced in one step when a
+shard has been synced to the disk, so it never claims more than is safe. A pack of one file has none until it is whole.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,23 +21,21 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.packed_rows import PackChecksum
-from streamd.cli.pack.row_files import PackWriter
+from streamd.cli.pack.batches import DecodedBatch, PackChecksum, PackWriter, WholeShards
 from streamd.config.units import format_bytes
 from streamd.core.host import read_regular_file
 from streamd.core.sampler import Ids
 from streamd.core.text import escape_unprintable
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError, PackError
-from streamd.limits import PACK_SYNC_BYTES, PACK_SYNC_S
+from streamd.limits import PACK_SYNC_BYTES
 
 _JOURNAL_NAME: Final = "journal.json"
 _PRODUCT_NAME: Final = "pack"
 _FULL_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_SPACE_TEXT: Final = os.strerror(errno.ENOSPC)
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
-_JOURNAL_VERSION: Final = 1
+_JOURNAL_VERSION: Final = 2
 
 
 class PackWorkdir:
@@ -139,8 +136,8 @@ def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
 
 
 @contextmanager
-def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[], int]) -> Iterator[None]:
-    """Turns the system's error for a full disk into a PackError."""
+def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[], int], next_run: str) -> Iterator[None]:
+    """Turns the system's error for a full disk into a PackError; `next_run` says what another run does."""
     try:
         yield
     except OSError as error:
@@ -152,7 +149,7 @@ def translate_disk_full_error(workdir: PackWorkdir, estimate_bytes: Callable[[],
             f"{_format_printable_path(workdir.destination)}: {error.strerror or _NO_SPACE_TEXT}: about "
             f"{format_bytes(left)} are still to be written, and "
             f"{format_bytes(shutil.disk_usage(workdir.folder).free)} are free. Nothing has been put in place yet: "
-            "make room, then run the same command again to continue where it stopped"
+            f"make room, then run the same command again: {next_run}"
         ) from error
 
 
@@ -176,12 +173,13 @@ class LeftOutSample(msgspec.Struct, frozen=True):
 
 
 class PackJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a pack: the first `done` samples of the order were processed.
+    """The whole shards of a pack: the first `done` samples of the order are in them, or were left out.
 
     identity: identifies what is packed and how; a run with another identity cannot continue this one.
     tally: `tally.rows` of these samples are written.
     bad: the samples that were left out.
-    place: the writer's own state, which it gets back when it resumes.
+    whole: the shards, which the writer gets back when it resumes.
+    is_finished: the labels are written, too, and the pack has only to be read back.
     """
 
     version: int = _JOURNAL_VERSION
@@ -191,7 +189,8 @@ class PackJournal(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     tally: PackChecksum = PackChecksum()
     bad: tuple[LeftOutSample, ...] = ()
-    place: dict[str, int] = {}
+    whole: WholeShards = WholeShards()
+    is_finished: bool = False
 
 
 _journal_decoder: Final = msgspec.json.Decoder(PackJournal)
@@ -238,45 +237,69 @@ class JournaledPack:
         self.checksum = journal.tally
         self.left_out: list[LeftOutSample] = list(journal.bad)
         self._unsynced_bytes = 0
-        self._last_saved_s = time.monotonic()
-        writer.resume_after_rows(journal.tally.rows, journal.place)
+        writer.resume_after_shards(journal.whole)
 
     @property
     def next_batch_index(self) -> int:
-        """The index of the first batch that is not written yet."""
-        return -(-self.done_samples // self._journal.batch_rows)
+        """The index of the first batch that is not written yet, or of which only the first samples are."""
+        rows = self._journal.batch_rows
+        return (
+            -(-self.done_samples // rows) if self.done_samples == self._journal.samples else self.done_samples // rows
+        )
 
     @property
     def left_out_ids(self) -> Ids:
         return np.array([each.sample_id for each in self.left_out], dtype=np.int64)
 
     def write_batch(self, batch: DecodedBatch) -> None:
-        """Writes a batch, and saves the progress if enough bytes or seconds have passed since the last time."""
-        if batch.rows.ids.size:
-            self.checksum = self.checksum.with_added_rows(self._writer.append_rows(batch.rows))
-        self.left_out += [LeftOutSample(each.sample_id, each.file, each.reason) for each in batch.bad_rows]
-        self.done_samples += batch.done_samples
-        self._unsynced_bytes += batch.rows.nbytes
-        if self._unsynced_bytes >= PACK_SYNC_BYTES or time.monotonic() >= self._last_saved_s + PACK_SYNC_S:
-            self.save_progress()
+        """Writes the samples of a batch that are not written yet, and the journal if a shard has become whole."""
+        rows, first = batch.rows, batch.index * self._journal.batch_rows
+        bad = [(first + each.row, LeftOutSample(each.sample_id, each.file, each.reason)) for each in batch.bad_rows]
+        places = first + np.delete(np.arange(batch.done_samples), [each.row for each in batch.bad_rows])
+        # A shard ends within a batch: its first samples may be in the whole shards of an earlier run.
+        if first < self.done_samples:
+            is_new = places >= self.done_samples
+            rows, places = rows.select_rows(is_new), places[is_new]
+            bad = [each for each in bad if each[0] >= self.done_samples]
+        before, sums = self.checksum, np.empty(0, np.uint64)
+        if places.size:
+            sums = self._writer.append_rows(rows)
+        self._unsynced_bytes += rows.nbytes
+        whole = self._writer.whole_shards
+        if whole.rows > self._journal.whole.rows:
+            # The samples up to the last row of the whole shards, with those between them that were left out.
+            count = whole.rows - before.rows
+            last = int(places[count - 1])
+            left_out = [*self.left_out, *(each for place, each in bad if place <= last)]
+            # A kill before the journal is written costs the shard, which the next run writes again.
+            self._writer.sync_to_disk()
+            self._unsynced_bytes = 0
+            self._save_journal(last + 1, before.with_added_rows(sums[:count]), left_out)
+        elif self._unsynced_bytes >= PACK_SYNC_BYTES:
+            self._writer.sync_to_disk()
+            self._unsynced_bytes = 0
+        self.checksum = before.with_added_rows(sums)
+        self.left_out += [each for _, each in bad]
+        self.done_samples = first + batch.done_samples
 
-    def save_progress(self) -> None:
-        """Syncs all rows to the disk, then records them in the journal."""
-        # In this order: after a kill between the two, the journal claims less than is written, and the next run writes
-        # those rows again.
-        place = self._writer.sync_to_disk()
+    def sync_to_disk(self) -> None:
+        """Syncs what was written in this run."""
+        if self.done_samples > self.done_at_start:
+            self._writer.sync_to_disk()
+
+    def finish_pack(self, product_path: Path) -> None:
+        """Completes the pack, and records that it is whole and only has to be read back."""
+        if not self._journal.is_finished:
+            self._writer.finish_pack(self.left_out_ids)
+            sync_tree_to_disk(product_path)
+            self._save_journal(self.done_samples, self.checksum, self.left_out, is_finished=True)
+
+    def _save_journal(
+        self, done: int, tally: PackChecksum, left_out: Sequence[LeftOutSample], *, is_finished: bool = False
+    ) -> None:
+        """Records the whole shards, which are safe on the disk."""
+        whole, bad = self._writer.whole_shards, tuple(left_out)
         self._journal = msgspec.structs.replace(
-            self._journal, done=self.done_samples, tally=self.checksum, bad=tuple(self.left_out), place=place
+            self._journal, done=done, tally=tally, bad=bad, whole=whole, is_finished=is_finished
         )
         write_journal(self._path, self._journal)
-        self._unsynced_bytes, self._last_saved_s = 0, time.monotonic()
-
-    @contextmanager
-    def save_when_interrupted(self) -> Iterator[None]:
-        """Saves the progress when an exception, such as Ctrl-C, ends the block."""
-        try:
-            yield
-        except BaseException as error:
-            if not isinstance(error, OSError):  # a disk that refused a row would refuse the journal too
-                self.save_progress()
-            raise
