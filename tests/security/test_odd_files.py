@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.cli.pack.workdir import read_journal
+from streamd.cli.pack.run import read_journal
 from streamd.cli.terminal.options import complete_stream_names
 from streamd.cli.verify.receipt_files import read_receipts
 from streamd.config.load import load_config

@@ -15,8 +15,7 @@ from typer.testing import CliRunner, Result
 from streamd.cli.main import app
 from streamd.cli.pack import run
 from streamd.cli.pack.command import parse_format, parse_shard_size
-from streamd.cli.pack.run import PackOptions, PackResult
-from streamd.cli.pack.workdir import LeftOutSample
+from streamd.cli.pack.run import LeftOutSample, PackOptions, PackResult
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.errors import ConfigError

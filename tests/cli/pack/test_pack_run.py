@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from support.pack_streams import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
 
-from streamd.cli.pack import batches, run, workdir
+from streamd.cli.pack import batches, run
 from streamd.cli.pack.batches import DecodedBatch, PackJob
-from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, open_pack_writer
-from streamd.cli.pack.workdir import PackWorkdir
+from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult, PackWorkdir, open_pack_writer
 from streamd.cli.pack.write_npy import NpyWriter
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config.load import load_config
@@ -112,8 +111,8 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
 ONE_ROW_A_SHARD = ("npy", "tar")  # in these tests; the other formats are one file
 STAGES: dict[str, tuple[Any, str, list[int]]] = {  # where a run ends, and the batches to be written after it
     "listing": (batches, "write_sample_manifests", [0, 1, 2]),
-    "writing": (workdir.JournaledPack, "write_batch", [1, 2]),
-    "writing the journal": (workdir, "write_journal", [1, 2]),
+    "writing": (run.JournaledPack, "write_batch", [1, 2]),
+    "writing the journal": (run, "write_journal", [1, 2]),
     "reading back": (run._PackRun, "_verify_pack", []),
     "putting in place": (PackWorkdir, "move_product_to_destination", []),
 }
@@ -153,14 +152,14 @@ def killed_at(stage: str, config: dict[str, Any], options: PackOptions) -> None:
 def pack_and_list_batches(config: dict[str, Any], options: PackOptions) -> list[int]:
     """Packs; which batches were written."""
     taken: list[int] = []
-    take = workdir.JournaledPack.write_batch
+    take = run.JournaledPack.write_batch
 
-    def watch(self: workdir.JournaledPack, batch: DecodedBatch) -> None:
+    def watch(self: run.JournaledPack, batch: DecodedBatch) -> None:
         taken.append(batch.index)
         take(self, batch)
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(workdir.JournaledPack, "write_batch", watch)
+        watched.setattr(run.JournaledPack, "write_batch", watch)
         pack(config, options)
     return taken
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamd.cli.pack import workdir
+from streamd.cli.pack import run
 from streamd.cli.pack.batches import DecodedBatch, PackChecksum, PackedRows, WholeShards
-from streamd.cli.pack.workdir import (
+from streamd.cli.pack.run import (
     JournaledPack,
     LeftOutSample,
     PackJournal,
@@ -128,17 +128,17 @@ JOURNAL = PackJournal(
 
 
 def test_a_written_journal_reads_back_equal(tmp_path: Path) -> None:
-    assert workdir.read_journal(tmp_path / "journal.json") is None
-    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
-    assert workdir.read_journal(tmp_path / "journal.json") == JOURNAL
+    assert run.read_journal(tmp_path / "journal.json") is None
+    run.write_journal(tmp_path / "journal.json", JOURNAL)
+    assert run.read_journal(tmp_path / "journal.json") == JOURNAL
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
 def test_a_journal_that_is_not_text_is_refused_with_the_option_restart(tmp_path: Path) -> None:
-    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
+    run.write_journal(tmp_path / "journal.json", JOURNAL)
     (tmp_path / "journal.json").write_bytes((tmp_path / "journal.json").read_bytes().replace(b"abc", b"\xff"))
     with pytest.raises(PackError, match="--restart"):
-        workdir.read_journal(tmp_path / "journal.json")
+        run.read_journal(tmp_path / "journal.json")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_journal_that_is_not_text_is_refused_with_the_option_restart(tmp_path:
 def test_an_unusable_journal_is_refused_with_the_option_restart(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     with pytest.raises(PackError, match="--restart"):
-        workdir.read_journal(tmp_path / "journal.json")
+        run.read_journal(tmp_path / "journal.json")
 
 
 class MemoryWriter:
@@ -208,7 +208,7 @@ def test_a_killed_pack_goes_on_after_its_last_whole_shard(path: Path, shard_rows
     killed, writer = open_journaled_pack(fresh(), path, shard_rows)
     for index, bad in enumerate(BATCHES[:written]):
         killed.write_batch(batch(index, bad))
-    said = workdir.read_journal(path)
+    said = run.read_journal(path)
     assert (said is None) == (writer.rows < shard_rows)
     if said is None:
         return
@@ -229,7 +229,7 @@ def test_a_killed_pack_goes_on_after_its_last_whole_shard(path: Path, shard_rows
 def test_a_sample_that_went_bad_after_its_shard_was_whole_stays_in_the_pack(path: Path) -> None:
     first, _ = open_journaled_pack(fresh(), path)
     first.write_batch(batch(0))
-    said = workdir.read_journal(path)
+    said = run.read_journal(path)
     assert said is not None
     assert said.done == 3
     second, writer = open_journaled_pack(said, path)
@@ -244,17 +244,17 @@ def test_a_journal_is_written_only_after_a_sync(path: Path, monkeypatch: pytest.
     def write_journal(_: Path, journal: PackJournal) -> None:
         assert writer.safe >= journal.whole.rows == 3
 
-    monkeypatch.setattr(workdir, "write_journal", write_journal)
+    monkeypatch.setattr(run, "write_journal", write_journal)
     account.write_batch(batch(0))
     assert writer.syncs == 1
 
 
 def test_rows_are_synced_after_so_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workdir, "PACK_SYNC_BYTES", 8)
+    monkeypatch.setattr(run, "PACK_SYNC_BYTES", 8)
     account, writer = open_journaled_pack(fresh(), path, 100)
     for index in range(3):
         account.write_batch(batch(index))
     assert writer.safe == 8
-    assert workdir.read_journal(path) is None
+    assert run.read_journal(path) is None
     account.sync_to_disk()
     assert writer.safe == 12
