@@ -150,20 +150,17 @@ class ArrayRecords(RecordStore):
         most_bytes = max(each.row_bytes * max(1, images[name].frames) for name, each in arrays.items())
         self._rows_at_once = max(1, GATHERED_BYTES // most_bytes)
         try:
-            self._open_stores(manifest, arrays, root)
+            for name, each in arrays.items():
+                listed = self._listed.get(name)
+                if listed is not None and listed.has_own_root:
+                    self._roots[name] = open_root_folder(listed.root)
+                rows: ListedRows = listed or manifest
+                if name in self._frames:
+                    rows = _NumberedRows(rows)
+                self.stores[name] = open_row_store(rows, each, self._roots.get(name, root))
         except BaseException:
             self.close()
             raise
-
-    def _open_stores(self, manifest: Manifest, arrays: Mapping[str, ArrayFiles], root: int) -> None:
-        for name, each in arrays.items():
-            listed = self._listed.get(name)
-            if listed is not None and listed.has_own_root:
-                self._roots[name] = open_root_folder(listed.root)
-            rows: ListedRows = listed or manifest
-            if name in self._frames:
-                rows = _NumberedRows(rows)
-            self.stores[name] = open_row_store(rows, each, self._roots.get(name, root))
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """See `RecordStore`. No sample can be gathered once a file of any image has changed."""

@@ -58,7 +58,7 @@ from streamd.worker.fill_rows import (
     read_label_rows,
 )
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
-from streamd.worker.sample_files import SampleBytes
+from streamd.worker.stream_reader import SampleBytes
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
