@@ -16,6 +16,7 @@ piece either: where samples were left out, the rows are copied once more, into a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,16 +50,15 @@ from streamd.dataset.manifest.columns import (
     choose_unused_key,
 )
 from streamd.errors import MissingExtraError
-from streamd.limits import PACK_BATCH_BYTES, PAGE_BYTES
+from streamd.limits import MIB, PACK_BATCH_BYTES
 
 try:
     import h5py
 except ModuleNotFoundError as error:
     raise MissingExtraError("h5py", "hdf5", "streamd pack --format hdf5") from error
 
-_MIN_ALIGNED_BYTES: Final = 16384  # larger objects begin at a page, so that they can be mapped
+_MIN_ALIGNED_BYTES: Final = 16384  # objects from this size on begin at a whole MiB, so that they can be mapped
 _EXTRA_SAMPLE_BYTES: Final = 128  # for each sample, mostly for its name
-_EXTRA_PACK_BYTES: Final = 65536  # for headers, and for the space before what begins at a page
 
 
 class Hdf5Writer:
@@ -89,10 +89,16 @@ class Hdf5Writer:
 
     def _create_file(self, path: Path, rows: int) -> Any:
         """Creates a file with the datasets of images, boxes and points, in one piece and not yet filled."""
-        aligned = {"alignment_threshold": _MIN_ALIGNED_BYTES, "alignment_interval": PAGE_BYTES}
+        aligned = {"alignment_threshold": _MIN_ALIGNED_BYTES, "alignment_interval": MIB}
         file = h5py.File(path, "w", **aligned)
         for name, (shape, dtype) in self._row_datasets.items():
-            file.create_dataset(name, (rows, *shape), dtype, fill_time="never")
+            made = {"shape": (rows, *shape), "dtype": dtype, "fill_time": "never"}
+            # Few bytes of images are one chunk of more rows than there are, which is large enough to be aligned.
+            chunk_rows = -(-_MIN_ALIGNED_BYTES // (dtype.itemsize * prod(shape)))
+            if chunk_rows > rows and name in self._datasets.values():
+                made |= {"chunks": (chunk_rows, *shape), "maxshape": (None, *shape)}
+            # The library takes the space of a dataset when it is first written to.
+            file.create_dataset(name, **made)[:1] = 0
         return file
 
     def append_rows(self, rows: PackedRows) -> Words:
@@ -165,7 +171,9 @@ class Hdf5Writer:
                 )
 
     def estimate_bytes(self) -> int:
-        return _EXTRA_PACK_BYTES + self._job.stream.spec.samples * (self._row_bytes + _EXTRA_SAMPLE_BYTES)
+        return (len(self._row_datasets) + 1) * MIB + self._job.stream.spec.samples * (
+            self._row_bytes + _EXTRA_SAMPLE_BYTES
+        )
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec, source = self._job.stream.spec, {"kind": "hdf5", "path": str(pack_path)}
