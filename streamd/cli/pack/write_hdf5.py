@@ -89,6 +89,7 @@ class Hdf5Writer:
 
     def _create_file(self, path: Path, rows: int) -> Any:
         """Creates a file with the datasets of images, boxes and points, in one piece and not yet filled."""
+        # The size of the file and the place of its images are part of the content id, so they stay as they always were.
         aligned = {"alignment_threshold": _MIN_ALIGNED_BYTES, "alignment_interval": MIB}
         file = h5py.File(path, "w", **aligned)
         for name, (shape, dtype) in self._row_datasets.items():
