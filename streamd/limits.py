@@ -125,8 +125,7 @@ MIXED_ENOUGH: Final = 0.95  # the score for which a larger buffer is recommended
 # --- packs
 PACK_BATCH_BYTES: Final = 4 * MIB  # pixels written at a time: system calls cost little then, and few slots are in use
 PACK_AHEAD_BYTES: Final = 256 * MIB  # decoded and not yet written: the work of workers while the disk syncs
-PACK_SYNC_BYTES: Final = 256 * MIB  # between two entries of the journal: what a kill may cost, ...
-PACK_SYNC_S: Final = 5.0  # ... or what was written in this time, if the disk is slow
+PACK_SYNC_BYTES: Final = 256 * MIB  # between two syncs: what the system may hold of a pack and not yet have written
 PACK_SHARD_BYTES: Final = 4 * GIB  # of pixels in one .npy file
 PACK_TAR_BYTES: Final = GIB  # of one tar shard: the effective limit of WebDataset's own writer
 PACK_IMAGE: Final = "X"  # the name of the images in ml-pyxis

@@ -2,10 +2,10 @@
 
     sniff         the format of a file               decoders     the decoder for it
     jpeg          JPEG, by libjpeg-turbo             pillow       all other formats, any mode to RGB or greyscale
-    exif          the orientation of a picture       resize       to the size of a row
-    geometry      the part that a row shows          random_crop  the box of a random crop
-    inference     one image for a trained model      boxes        boxes and points of a picture in its row
-    drawn_picture a batch for people who look at it  pixel_id     the identity of the pixels
+    class_numbers the numbers of a mask              raw          numbers as they are stored
+    geometry      the part that a row shows          resize       to the size of a row
+    pixel_id      the identity of the pixels         boxes        boxes and points of a picture in its row
+    inference     one image for a trained model      drawn_picture a batch for people who look at it
 
 This file imports nothing: a trainer may import `inference` without the decoders, and learns which extra brings them.
 """

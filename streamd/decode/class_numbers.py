@@ -16,9 +16,15 @@ from PIL import Image, ImageFile
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
-from streamd.decode.geometry import Draw, Geometry, draw_geometry
-from streamd.decode.pillow import check_format_support, check_tiff_storage, read_with_pillow, restore_bmp_palette
+from streamd.decode.geometry import UPRIGHT, Draw, Geometry, draw_geometry
+from streamd.decode.pillow import (
+    check_format_support,
+    check_tiff_storage,
+    parse_orientation,
+    read_with_pillow,
+    restore_bmp_palette,
+    turn_upright,
+)
 from streamd.decode.resize import BadImageError, check_image_size
 
 Numbers = npt.NDArray[Any]  # (height, width) of uint8, uint16 or int32
@@ -56,7 +62,10 @@ def decode_class_numbers_into_rows(
     picture, orientation = _load_upright(data, format_name)
     size = picture.height, picture.width
     drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
-    _check_numbers_fit(picture, rows[0])
+    # Numbers that the rows' dtype may not hold.
+    if picture.mode not in _BYTE_MODES and (rows[0].dtype.itemsize == 1 or picture.mode == "I"):
+        numbers = np.asarray(picture)
+        _check_number_range(int(numbers.min()), int(numbers.max()), rows[0].dtype)
     for row, geometry in zip(rows, drawn, strict=True):
         _fill_row(row, picture, geometry, image.fill)
     return drawn
@@ -147,14 +156,6 @@ def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
         raise BadImageError("a mask whose level 0 is white, so that its class numbers are inverted: save it as PNG")
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
         raise BadImageError("a GIF that draws only a part of its picture: save it as PNG")
-
-
-def _check_numbers_fit(picture: Image.Image, row: Numbers) -> None:
-    """Raises BadImageError if the file holds numbers that the row's dtype does not."""
-    if picture.mode in _BYTE_MODES or (row.dtype.itemsize > 1 and picture.mode != "I"):
-        return
-    numbers = np.asarray(picture)
-    _check_number_range(int(numbers.min()), int(numbers.max()), row.dtype)
 
 
 def _check_number_range(low: int, high: int, dtype: np.dtype[Any]) -> None:

@@ -133,8 +133,12 @@ def decode_sample(
     for name, image in sorted(images.items(), key=_follows_another):
         followed = None if image.like is None else landed[image.like]
         try:
-            if isinstance(data := files[name], bytes):
-                landed[name] = _decode_pictures(data, rows[name], image, draws[name], followed)
+            # One picture, or all views of it.
+            if isinstance(data := files[name], bytes) and image.views:
+                shown = followed or list_picture_draws(image, draws[name])
+                landed[name] = decode_into_rows(data, [*rows[name]], image, shown)
+            elif isinstance(data, bytes):
+                landed[name] = [decode_image(data, rows[name], image, followed[0] if followed else draws[name])]
             else:
                 landed[name] = _decode_frames(name, data, rows[name], image, followed or [draws[name]], decoded)
         except BadFrameError:
@@ -142,15 +146,6 @@ def decode_sample(
         except BadImageError as error:
             raise BadImageError(f"{name}: {error}" if len(images) > 1 else str(error)) from error
     return {name: several[0] for name, several in landed.items() if not images[name].pictures}
-
-
-def _decode_pictures(
-    data: bytes, row: npt.NDArray[Any], image: ImageSpec, draw: Draw | None, followed: Sequence[Geometry] | None
-) -> list[Geometry]:
-    """Decodes one image of a sample, all of its views, and returns how each picture lands."""
-    if image.views:
-        return decode_into_rows(data, [*row], image, list_picture_draws(image, draw) if followed is None else followed)
-    return [decode_image(data, row, image, draw if followed is None else followed[0])]
 
 
 def _decode_frames(

@@ -84,7 +84,14 @@ def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> C
         wide, high = round(math.sqrt(part * across)), round(math.sqrt(part / across))
         if 0 < wide <= width and 0 < high <= height:
             return Crop(int(left * (width - wide + 1)), int(top * (height - high + 1)), wide, high)
-    return _compute_middle_crop(height, width, image)
+    # No draw fits into the picture: the largest part in its middle of an allowed ratio.
+    least, most = image.ratio
+    wide, high = width, height
+    if width / height < least:
+        high = max(1, round(width / least))
+    elif width / height > most:
+        wide = max(1, round(height * most))
+    return Crop((width - wide) // 2, (height - high) // 2, wide, high)
 
 
 def _interpolate_in_logarithm(low: float, high: float, number: float) -> float:
@@ -106,16 +113,6 @@ def _compute_repeated_square_roots(base: float) -> tuple[float, ...]:
     while len(roots) < _ROOTS:
         roots.append(math.sqrt(roots[-1]))
     return tuple(reversed(roots))
-
-
-def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
-    least, most = image.ratio
-    wide, high = width, height
-    if width / height < least:
-        high = max(1, round(width / least))
-    elif width / height > most:
-        wide = max(1, round(height * most))
-    return Crop((width - wide) // 2, (height - high) // 2, wide, high)
 
 
 # --- How a picture lands in a row: the part of it that is shown, and the rectangle of the row where that part lies.

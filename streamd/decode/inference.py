@@ -59,11 +59,22 @@ def load_image(
         from streamd.decode.decoders import list_possible_geometries, read_geometry  # noqa: PLC0415 - an extra, and heavy
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
-    wanted = _find_image(known, image)
+    wanted = known.image if image is None else known.images.get(image)
+    if wanted is None:
+        near = suggest_name(str(image), known.images)
+        names = ", ".join(known.images)
+        raise ConfigError(f"stream {known.name!r} has no image {image!r}; its images are {names}{near}")
     if known.pixel_id == pixel_id.compute_stored_pixel_id(known.image):
-        raise ConfigError(_explain_unknown_array_origin(known))
+        raise ConfigError(
+            f"stream {known.name!r} is served from arrays, and nothing says how they were made from image files: "
+            f"convert this file to a {known.image.dtype} array of shape {known.image_shape} in the same way"
+        )
     if known.pixel_id != pixel_id.compute_sample_pixel_id(known.images):
-        warnings.warn(_explain_pixel_mismatch(known), stacklevel=2)
+        warnings.warn(
+            f"the pixels of stream {known.name!r} differ from those that load_image makes: the stream has a transform, "
+            "which load_image does not apply, or its daemon has other versions of the decoders",
+            stacklevel=2,
+        )
     follows = wanted.like or (image or next(iter(known.images)) if wanted.frames else None)
     if follows is None and leader is not None:
         raise ConfigError(f"stream {known.name!r}: this image follows no other one; leave leader out")
@@ -75,9 +86,18 @@ def load_image(
         return _decode_row(data, wanted, led, name)[0]
     with _name_bad_image(name):
         size = leader or read_geometry(data, wanted).source
-    landed = [*dict.fromkeys(list_possible_geometries(known.images[follows], _check_size(size)))]
+    sides: tuple[object, ...] = size  # whatever a caller without a type checker gives
+    if len(sides) != 2 or not all(np.issubdtype(type(side), np.integer) and side > 0 for side in size):  # noqa: PLR2004 - two sides
+        raise ConfigError(f"found leader={size!r}; use a file, or (height, width) in whole pixels")
+    shown = int(size[0]), int(size[1])
+    landed = [*dict.fromkeys(list_possible_geometries(known.images[follows], shown))]
     if leader is None and known.images[follows].resize != "stretch":
-        warnings.warn(_explain_assumed_size(follows, size), stacklevel=2)
+        warnings.warn(
+            f"load_image takes {follows} to be as large as this file, {size[0]}x{size[1]}, height x width: if it is "
+            f"not, another part is shown than in the stream; give leader=, the file of {follows} or its (height, "
+            "width)",
+            stacklevel=2,
+        )
     row, *others = (_decode_row(data, wanted, each, name)[0] for each in landed)
     if any(not np.array_equal(row, other, equal_nan=other.dtype.kind == "f") for other in others):
         raise ConfigError(
@@ -104,41 +124,6 @@ def _name_bad_image(name: str) -> Iterator[None]:
         yield
     except BadImageError as error:
         raise ConfigError(f"{name}: {error}") from error
-
-
-def _check_size(size: tuple[int, ...]) -> tuple[int, int]:
-    if len(size) != 2 or not all(np.issubdtype(type(side), np.integer) and side > 0 for side in size):  # noqa: PLR2004 - two sides
-        raise ConfigError(f"found leader={size!r}; use a file, or (height, width) in whole pixels")
-    return int(size[0]), int(size[1])
-
-
-def _explain_assumed_size(leader: str, size: tuple[int, int]) -> str:
-    return (
-        f"load_image takes {leader} to be as large as this file, {size[0]}x{size[1]}, height x width: if it is not, "
-        f"another part is shown than in the stream; give leader=, the file of {leader} or its (height, width)"
-    )
-
-
-def _find_image(spec: StreamSpec, image: str | None) -> ImageSpec:
-    found = spec.image if image is None else spec.images.get(image)
-    if found is None:
-        near = suggest_name(str(image), spec.images)
-        raise ConfigError(f"stream {spec.name!r} has no image {image!r}; its images are {', '.join(spec.images)}{near}")
-    return found
-
-
-def _explain_unknown_array_origin(spec: StreamSpec) -> str:
-    return (
-        f"stream {spec.name!r} is served from arrays, and nothing says how they were made from image files: convert "
-        f"this file to a {spec.image.dtype} array of shape {spec.image_shape} in the same way"
-    )
-
-
-def _explain_pixel_mismatch(spec: StreamSpec) -> str:
-    return (
-        f"the pixels of stream {spec.name!r} differ from those that load_image makes: the stream has a transform, "
-        "which load_image does not apply, or its daemon has other versions of the decoders"
-    )
 
 
 def _load_spec(spec: StreamSpec | str | os.PathLike[str]) -> StreamSpec:

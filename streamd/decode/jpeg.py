@@ -19,8 +19,9 @@ import simplejpeg
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pillow
-from streamd.decode.exif import SIDEWAYS, UPRIGHT, parse_orientation, turn_upright
 from streamd.decode.geometry import (
+    SIDEWAYS,
+    UPRIGHT,
     Draw,
     Geometry,
     compute_covering_size,
@@ -28,6 +29,7 @@ from streamd.decode.geometry import (
     compute_landed_geometry,
     draw_geometry,
 )
+from streamd.decode.pillow import parse_orientation, turn_upright
 from streamd.decode.resize import (
     BadImageError,
     Row,

@@ -23,8 +23,7 @@ from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
 from streamd.core.text import format_count
-from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
-from streamd.decode.geometry import Draw, Geometry, draw_geometry
+from streamd.decode.geometry import UPRIGHT, Draw, Geometry, draw_geometry
 from streamd.decode.resize import BadImageError, Row, check_image_size, resize_picture
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
@@ -184,17 +183,11 @@ def _read_or_raise_bad_image(data: bytes, format_name: str, read: Callable[[byte
         except (UnidentifiedImageError, *_FAULTS) as error:
             # The text of the first one holds an address in memory, which differs each time.
             fault = "its header cannot be read" if isinstance(error, UnidentifiedImageError) else str(error)
-            raise _PillowError(_explain_fault(data, format_name, fault)) from error
-
-
-def _explain_fault(data: bytes, format_name: str, fault: str) -> str:
-    """Returns what is wrong with a file that Pillow refuses: it may be sound, and of a kind that Pillow cannot read."""
-    unread = _describe_unread_tiff(data) if format_name == "TIFF" else None
-    if unread is not None:
-        return unread
-    if fault.startswith("Unsupported"):
-        return f"a {format_name} that cannot be read ({fault}): convert it to PNG"
-    return f"a damaged {format_name}: {fault or _NO_REASON}"
+            # The file may be sound, and of a kind that Pillow cannot read.
+            reason = _describe_unread_tiff(data) if format_name == "TIFF" else None
+            if reason is None and fault.startswith("Unsupported"):
+                reason = f"a {format_name} that cannot be read ({fault}): convert it to PNG"
+            raise _PillowError(reason or f"a damaged {format_name}: {fault or _NO_REASON}") from error
 
 
 def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
@@ -245,31 +238,22 @@ def _find_pixel_storage(picture: ImageFile.ImageFile, data: bytes) -> PixelStora
     """
     if isinstance(picture, Tiff.TiffImageFile):
         return check_tiff_storage(picture, len(data))
-    if isinstance(picture, PngImagePlugin.PngImageFile):
-        _correct_png_transparent_level(picture)
+    # Pillow scales 2 and 4 bits of a PNG to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as
+    # stored. Of the latter, transparent pixels can no longer be told apart.
+    if isinstance(picture, PngImagePlugin.PngImageFile) and (level := picture.info.get("transparency")) is not None:
+        stored = picture.tile[0].args if picture.tile else None
+        if stored == "RGB;16B":
+            raise BadImageError(
+                "16 bits per channel with a transparent colour: convert it to 8 bits, or to an alpha channel"
+            )
+        steps = {"L;2": 3, "L;4": 15}.get(str(stored))
+        if steps is not None:
+            picture.info["transparency"] = min(level, steps) * 255 // steps
     if picture.format == "BMP":
         restore_bmp_palette(picture, data)
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
         return PixelStorage(drawn=picture.tile[0].extents)
     return PixelStorage()
-
-
-def _correct_png_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
-    """Scales the transparent level of a PNG as Pillow scales its pixels.
-
-    Pillow scales 2 and 4 bits to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as stored. Raises
-    BadImageError for the latter, whose transparent pixels can no longer be told apart.
-    """
-    level, stored = picture.info.get("transparency"), picture.tile[0].args if picture.tile else None
-    if level is None:
-        return
-    if stored == "RGB;16B":
-        raise BadImageError(
-            "16 bits per channel with a transparent colour: convert it to 8 bits, or to an alpha channel"
-        )
-    steps = {"L;2": 3, "L;4": 15}.get(str(stored))
-    if steps is not None:
-        picture.info["transparency"] = min(level, steps) * 255 // steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +275,12 @@ def convert_to_plain_mode(picture: Image.Image, mode: PlainMode, storage: PixelS
         flat = _convert_by_row_strips(picture, mode, storage)
     else:
         flat = picture if picture.mode == mode else picture.convert(mode)
-    return flat if storage.drawn is None else _fill_undrawn_area_white(flat, storage.drawn)
+    if storage.drawn is None:
+        return flat
+    # White wherever the file draws nothing.
+    framed = Image.new(mode, picture.size, "white")
+    framed.paste(flat.crop(storage.drawn), storage.drawn[:2])
+    return framed
 
 
 def _convert_with_alpha(picture: Image.Image, storage: PixelStorage) -> Image.Image:
@@ -332,7 +321,11 @@ def _iterate_row_strips(size: tuple[int, int]) -> Iterator[PixelBox]:
 
 
 def _convert_part(part: Image.Image, whole: Image.Image, mode: PlainMode, storage: PixelStorage) -> Image.Image:
-    opaque = _reduce_depth(part, whole, storage) if part.mode in _WHITE else _lay_on_white(part)
+    if part.mode in _WHITE:
+        opaque = _reduce_depth(part, whole, storage)
+    else:
+        layered = _convert_to_layer(part)
+        opaque = Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
     return opaque if opaque.mode == mode else opaque.convert(mode)
 
 
@@ -342,7 +335,10 @@ def _reduce_depth(part: Image.Image, whole: Image.Image, storage: PixelStorage) 
     white = storage.white or _WHITE[part.mode]
     levels = np.rint(deep * np.float32(255.0 / white))
     if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; NaN fails here, too
-        low, high = _find_level_range(whole)
+        # The range of the whole picture, whose strips are looked at one by one; NaN if any level is NaN.
+        strips = map(_convert_to_float_array, map(whole.crop, _iterate_row_strips(whole.size)))
+        ranges = [(strip.min(), strip.max()) for strip in strips]
+        low, high = np.min([least for least, _ in ranges]), np.max([most for _, most in ranges])
         raise BadImageError(
             f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: rescale them to that range"
         )
@@ -358,34 +354,9 @@ def _convert_to_float_array(part: Image.Image) -> FloatLevels:
     return np.asarray(part, dtype=np.float32)  # exact for every level of 16 bits, in half the memory of float64
 
 
-def _find_level_range(picture: Image.Image) -> tuple[float, float]:
-    """Returns the lowest and the highest level; NaN if any level is NaN."""
-    lows, highs = zip(
-        *(
-            (deep.min(), deep.max())
-            for deep in map(_convert_to_float_array, map(picture.crop, _iterate_row_strips(picture.size)))
-        ),
-        strict=True,
-    )
-    return float(np.min(lows)), float(np.max(highs))
-
-
-def _lay_on_white(picture: Image.Image) -> Image.Image:
-    """Returns the picture laid on white, in mode RGBA."""
-    layered = _convert_to_layer(picture)
-    return Image.alpha_composite(Image.new("RGBA", layered.size, (_WHITE_LEVEL,) * 4), layered)
-
-
 def _convert_to_layer(picture: Image.Image) -> Image.Image:
     layered = picture.convert("LA") if picture.mode == "La" else picture  # Pillow cannot convert La to RGBA directly
     return layered.convert("RGBA")
-
-
-def _fill_undrawn_area_white(picture: Image.Image, drawn: PixelBox) -> Image.Image:
-    """Returns the picture with white wherever the file draws nothing."""
-    framed = Image.new(picture.mode, picture.size, "white")
-    framed.paste(picture.crop(drawn), drawn[:2])
-    return framed
 
 
 def restore_bmp_palette(picture: ImageFile.ImageFile, data: bytes) -> None:
@@ -520,3 +491,46 @@ def _check_pixel_data_is_complete(picture: Tiff.TiffImageFile, file_bytes: int) 
     last = picture.tile[-1].extents if picture.tile else None
     if last is None or last[2:] != corner:
         raise BadImageError(f"a TIFF whose strips do not make up its {corner[0]}x{corner[1]} pixels")
+
+
+# --- The EXIF orientation of a picture. Copies of it in XMP are ignored in every format.
+
+
+_ORIENTATION: Final = 0x0112
+_TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def parse_orientation(exif: bytes) -> int:
+    """Returns the orientation, 1 to 8, from a block of EXIF data, with or without its `Exif` prefix.
+
+    Returns 1, upright, for a missing or invalid value, and for a block that cannot be read: such a picture is shown as
+    it is stored, as viewers show it.
+    """
+    value = find_orientation(exif)
+    return value if isinstance(value, int) and value in range(1, 9) else UPRIGHT
+
+
+def find_orientation(exif: bytes) -> object:
+    """Returns the value that a block of EXIF data has for the orientation, 1 if none; None if it cannot be read."""
+    block = Image.Exif()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they concern other metadata than this one number
+            block.load(exif)
+            return block.get(_ORIENTATION, UPRIGHT)
+    except (OSError, ValueError, SyntaxError, TypeError, struct.error):
+        return None
+
+
+def turn_upright(picture: Image.Image, orientation: int) -> Image.Image:
+    """Returns the picture turned upright; the same object if its orientation needs no turn."""
+    turn = _TURNS.get(orientation)
+    return picture.transpose(turn) if turn is not None else picture

@@ -13,7 +13,7 @@ import numpy as np
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import BadImageError, decode_into_rows, list_picture_draws
 from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
-from streamd.decode.raw.planes import resize_numbers
+from streamd.decode.raw.picture import resize_numbers
 from streamd.decode.resize import Row
 
 _PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))  # of arrays of numbers, for mode raw
@@ -25,7 +25,10 @@ _MIXER: Final = 2654435761  # a product with it has bits that look random in its
 @lru_cache(maxsize=64)
 def compute_pixel_id(image: ImageSpec) -> PixelId:
     """Returns the digest of the probe images decoded under `image`, each with one draw where it crops at random."""
-    digest = hashlib.blake2b(_format_image_settings(image).encode(), digest_size=16)
+    # The settings that determine pixels. The bounds of a random crop appear only where there is one: otherwise the ids
+    # of all other streams would change.
+    settings = image.describe_pixels(leave_out={"scale", "ratio"} if image.resize != "random_crop" else ())
+    digest = hashlib.blake2b(settings.encode(), digest_size=16)
     for row in decode_probe_images(image):
         digest.update(row.data)
     return PixelId(digest.hexdigest())
@@ -98,11 +101,3 @@ def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
         for picture, one in zip(pictures, list_picture_draws(image, draw), strict=True):
             resize_numbers(picture, numbers, draw_geometry(image, (height, width), one), image.fill)
         yield row
-
-
-def _format_image_settings(image: ImageSpec) -> str:
-    """Formats the settings that determine pixels.
-
-    The bounds of a random crop appear only where there is one: otherwise the ids of all other streams would change.
-    """
-    return image.describe_pixels(leave_out={"scale", "ratio"} if image.resize != "random_crop" else ())

@@ -68,13 +68,20 @@ def resize_reduced_decode(row: Row, pixels: Row, geometry: Geometry, fill: int =
         left, top, right, bottom = geometry.pixel_box
         shown = pixels[top:bottom, left:right]
     else:
-        shown = _crop_to_middle(pixels, geometry)
+        # Equal whole margins are cut on opposite sides.
+        height, width = pixels.shape[:2]
+        left_margin, top_margin, _, _ = geometry.box
+        down, across = _round_margin(top_margin, height), _round_margin(left_margin, width)
+        shown = pixels[down : height - down, across : width - across]
     if shown.shape == place.shape:
         place[:] = shown
     elif any(was > _MAX_BILINEAR_SCALE * now for was, now in zip(shown.shape, place.shape, strict=True)):
         place[:] = _resize_averaging(build_pil_image(shown), place, None)
     else:
-        _resize_bilinear(shown, place)
+        try:
+            cv2.resize(shown, (place.shape[1], place.shape[0]), dst=place, interpolation=cv2.INTER_LINEAR_EXACT)
+        except cv2.error as error:  # the arguments are sound, so it lacked memory
+            raise MemoryError(str(error)) from error
 
 
 def _fill_padding(row: Row, geometry: Geometry, fill: int) -> Row:
@@ -86,28 +93,12 @@ def _fill_padding(row: Row, geometry: Geometry, fill: int) -> Row:
     return row[top:bottom, left:right]
 
 
-def _crop_to_middle(pixels: Row, geometry: Geometry) -> Row:
-    """Returns the part that `geometry` shows, with equal whole margins on opposite sides."""
-    height, width = pixels.shape[:2]
-    left, top, _, _ = geometry.box
-    down, across = _round_margin(top, height), _round_margin(left, width)
-    return pixels[down : height - down, across : width - across]
-
-
 def _round_margin(margin: float, length: int) -> int:
     """Returns the whole pixels to cut on either side of a line of `length`, of which at least one remains.
 
     A pixel that lies half inside is kept.
     """
     return min(ceil(margin - 0.5), (length - 1) // 2)
-
-
-def _resize_bilinear(shown: Row, place: Row) -> None:
-    size = place.shape[1], place.shape[0]
-    try:
-        cv2.resize(shown, size, dst=place, interpolation=cv2.INTER_LINEAR_EXACT)
-    except cv2.error as error:  # the arguments are sound, so it lacked memory
-        raise MemoryError(str(error)) from error
 
 
 def _resize_averaging(picture: Image.Image, place: Row, box: Box | None) -> npt.NDArray[Any]:

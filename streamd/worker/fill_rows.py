@@ -27,13 +27,10 @@ from streamd.worker.array_records import (
     SampleGeometries,
     ignore_row_report,
 )
-from streamd.worker.sample_files import SampleBytes
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
     RNG_PURPOSE,
     FailedTransformError,
-    LabelColumns,
-    StreamTransform,
     UnfitTransformError,
 )
 
@@ -58,7 +55,9 @@ class TaskRunner:
         self._images = next(iter(self._arrays.values()))
         self._first_draws = next(iter(self._draws.values()))
         self._rows: list[int] = task.rows.tolist()
-        self._row_slice = _find_row_slice(self._rows)
+        # The slice of rows that follow each other, as in nearly all tasks; None for scattered rows.
+        run = slice(self._rows[0], self._rows[0] + len(self._rows))
+        self._row_slice = run if self._rows == list(range(run.start, run.stop)) else None
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
         self._geometries: dict[int, SampleGeometries] = {}  # of rows with a sample, where labels are boxes or points
@@ -125,45 +124,45 @@ class TaskRunner:
 
         Raises MemoryError, with the page still at the row that needed the memory.
         """
+        spec, page, number = self._reader.spec, self._page, self._task.number
         for place in range(start, min(stop, len(blobs))):
-            blob = blobs[place]
-            if not self._is_gathered[place]:
-                is_late = blob is UnreadFile.LATER
-                self._fill_row(place, self._read_row(place) if is_late else blob, None if is_late else self._frames)
-        self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
-
-    def _read_row(self, place: int) -> Blob:
-        self._page.write_row_progress(self._task.number, place, WorkerPhase.READING)
-        return self._reader.read_sample(int(self._task.ids[place]))
-
-    def _fill_row(self, place: int, blob: Blob, frames: DecodedFrames | None) -> None:
-        if isinstance(blob, _FILES):
-            self._page.write_row_progress(self._task.number, place, WorkerPhase.DECODING)
+            if self._is_gathered[place]:
+                continue
+            blob, frames, row = blobs[place], self._frames, self._rows[place]
+            # A large file is read only now, so that no task holds more than READ_AHEAD_BYTES.
+            if blob is UnreadFile.LATER:
+                page.write_row_progress(number, place, WorkerPhase.READING)
+                blob, frames = self._reader.read_sample(int(self._task.ids[place])), None
+            # The file could not be read: the daemon decides whose fault that is.
+            if isinstance(blob, UnfilledRow):
+                self.unfilled_rows.append(blob)
+                continue
+            # Padding: the row shows the fill.
+            if not isinstance(blob, _FILES):
+                for name, values in self._arrays.items():
+                    values[row] = spec.images[name].fill
+                continue
+            # Standard case: the bytes of one or several images become pixels in the slot.
+            page.write_row_progress(number, place, WorkerPhase.DECODING)
+            landed: SampleGeometries
             try:
-                self._keep_geometries(place, self._decode_row(place, blob, frames))
+                if isinstance(blob, bytes) and not spec.image.views:
+                    name = next(iter(spec.images))
+                    landed = {name: decode_image(blob, self._images[row], spec.image, self._first_draws[place])}
+                else:
+                    landed = decode_sample(
+                        (blob,) if isinstance(blob, bytes) else blob,
+                        {name: values[row] for name, values in self._arrays.items()},
+                        spec.images,
+                        {name: draws[place] for name, draws in self._draws.items()},
+                        frames,
+                    )
+                self._keep_geometries(place, landed)
             except BadImageError as error:
                 self._add_bad_image(place, error)
             else:
                 self._decoded.append(place)
-        elif isinstance(blob, UnfilledRow):
-            self.unfilled_rows.append(blob)
-        else:
-            for name, values in self._arrays.items():
-                values[self._rows[place]] = self._reader.spec.images[name].fill
-
-    def _decode_row(self, place: int, blob: bytes | SampleBytes, frames: DecodedFrames | None) -> dict[str, Geometry]:
-        """Decodes the images of a sample, and returns how each lands in its row. Raises BadImageError."""
-        row, spec = self._rows[place], self._reader.spec
-        if isinstance(blob, bytes) and not spec.image.views:
-            name = next(iter(spec.images))
-            return {name: decode_image(blob, self._images[row], spec.image, self._first_draws[place])}
-        return decode_sample(
-            (blob,) if isinstance(blob, bytes) else blob,
-            {name: values[row] for name, values in self._arrays.items()},
-            spec.images,
-            {name: draws[place] for name, draws in self._draws.items()},
-            frames,
-        )
+        page.write_row_progress(number, stop, WorkerPhase.IDLE)
 
     @property
     def count_of_gathered_rows(self) -> int:
@@ -196,22 +195,20 @@ class TaskRunner:
         # cut into tasks.
         for place, rng in enumerate(build_generators(spec.seed, self._task.epoch, ids, RNG_PURPOSE), start):
             # Padding and rows that could not be filled hold no sample.
-            if self._is_gathered[place] or place in self._decoded:
-                self._page.write_row_progress(self._task.number, place, WorkerPhase.TRANSFORMING)
-                self._transform_row(transform.call, place, columns, rng)
+            if not (self._is_gathered[place] or place in self._decoded):
+                continue
+            self._page.write_row_progress(self._task.number, place, WorkerPhase.TRANSFORMING)
+            row, sample_id = self._rows[place], int(self._task.ids[place])
+            rows = {name: values[row] for name, values in self._arrays.items()}
+            try:
+                transform.call.transform_row(rows, columns, row, rng)
+            except FailedTransformError as error:
+                self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
+            except UnfitTransformError as error:
+                file = self._reader.manifest.display_name(sample_id).decode(errors="backslashreplace")
+                unfit = f"{error}; the sample was {file}; fix the transform and send SIGHUP"
+                raise UnfitTransformError(unfit) from error
         self._page.write_row_progress(self._task.number, stop, WorkerPhase.IDLE)
-
-    def _transform_row(
-        self, transform: StreamTransform, place: int, columns: LabelColumns, rng: np.random.Generator
-    ) -> None:
-        row, sample_id = self._rows[place], int(self._task.ids[place])
-        try:
-            transform.transform_row({name: values[row] for name, values in self._arrays.items()}, columns, row, rng)
-        except FailedTransformError as error:
-            self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
-        except UnfitTransformError as error:
-            file = self._reader.manifest.display_name(sample_id).decode(errors="backslashreplace")
-            raise UnfitTransformError(f"{error}; the sample was {file}; fix the transform and send SIGHUP") from error
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows.
@@ -236,12 +233,6 @@ class TaskRunner:
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # for texts, an empty one
             tensor.build_array_in_memory(self._memory)[rows] = values
-
-
-def _find_row_slice(rows: Sequence[int]) -> slice | None:
-    """Returns the slice of rows that follow each other, as in nearly all tasks, or None for scattered rows."""
-    run = slice(rows[0], rows[0] + len(rows))
-    return run if rows == list(range(run.start, run.stop)) else None
 
 
 # --- Gathers stored samples, rows of arrays or of a cache, into the rows of a batch.

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 import aiofiles.os
 
 from streamd.core.spec import PixelId
-from streamd.dataset.cache import CachePublisher, DecodedCache
+from streamd.dataset.cache import CachePublisher
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records
@@ -124,18 +124,32 @@ class Worker:
             self._flush_reports()  # finished tasks must not wait for the disk with this one
         early = await pending_read if pending_read is not None else None
         filling = TaskRunner(source, task, memory, self._page)
-        blobs, seconds = ([], 0.0) if _gather_rows(filling) else early or source.read_files_timed(task.ids)
+        try:
+            is_filled = filling.gather_stored_rows()
+        except MemoryError:
+            exit_out_of_memory()
+        blobs, seconds = ([], 0.0) if is_filled else early or source.read_files_timed(task.ids)
         self._pace.record_group(len(blobs) - blobs.count(UnreadFile.LATER), seconds)
         read = time.monotonic_ns()
         # Time on the clock that this thread did not spend computing: it waited for a disk or for another thread.
         waited_ns = max(0, read - started - (time.thread_time_ns() - worked))
         # In this order: the cache keeps the pixels before a transform, and a transform changes labels in their place.
         await self._fill_rows_in_steps(partial(filling.decode_rows, blobs), len(blobs))
+        # The cache copies decoded rows before the report: afterwards the slot may be rewritten.
         if source.cache is not None:
-            self._write_to_cache(source.cache, filling, task.stream)
-        self._tell_label_fits(filling, task.stream)
+            filling.write_to_cache(source.cache)
+            self._cache_publisher.schedule_publish(source.cache)
+            while source.cache.remarks:
+                self._pending_reports.append(encode_report(StreamRemark(task.stream, source.cache.remarks.pop(0))))
+        if filling.label_fits:
+            self._tell_label_fits(filling, task.stream)
         filling.write_labels()
-        unfit = "" if source.transform is None else await self._transform_task(filling, task.rows.size)
+        unfit = ""
+        if source.transform is not None:
+            try:
+                await self._fill_rows_in_steps(filling.transform_rows, task.rows.size)
+            except UnfitTransformError as error:
+                unfit = format_error_reason(error, MAX_REFUSAL_CHARS)
         done = time.monotonic_ns()
         bad = tuple(filling.unfilled_rows)
         times = read - started, done - read, idle_ns
@@ -152,21 +166,6 @@ class Worker:
             # The files of a queued task were requested when it arrived, so only an empty queue makes the socket urgent.
             if not self._queue:
                 await asyncio.sleep(0)
-
-    async def _transform_task(self, runner: TaskRunner, rows: int) -> str:
-        """Applies the transform to a task's rows. Returns why the stream cannot go on; empty if it can."""
-        try:
-            await self._fill_rows_in_steps(runner.transform_rows, rows)
-        except UnfitTransformError as error:
-            return format_error_reason(error, MAX_REFUSAL_CHARS)
-        return ""
-
-    def _write_to_cache(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
-        """Copies decoded rows into the cache. Call this before the report: afterwards the slot may be rewritten."""
-        runner.write_to_cache(cache)
-        self._cache_publisher.schedule_publish(cache)
-        while cache.remarks:
-            self._pending_reports.append(encode_report(StreamRemark(stream, cache.remarks.pop(0))))
 
     def _tell_label_fits(self, runner: TaskRunner, stream: int) -> None:
         """Tells the operator once that labels were drawn on other sizes than pictures have."""
@@ -200,31 +199,33 @@ class Worker:
             return
         records, descriptors = received
         for record in records:
-            self._handle_command(record, descriptors)
+            match decode_command(record):
+                case FillRows() as task:
+                    # The descriptors of a datagram belong to the slots that are new to this worker, in the order of
+                    # their tasks.
+                    if task.slot not in self._slots:
+                        descriptor = descriptors.pop(0)
+                        self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
+                        os.close(descriptor)  # the mapping outlives it
+                    self._queue.append((task, self._slots[task.slot], self._start_reading(task)))
+                    self._arrived.set()
+                case UnmapSlots(slots):
+                    # A task that still uses the memory holds its own view, so the mapping lasts until it is done.
+                    for slot in slots:
+                        self._slots.pop(slot, None)
+                case CloseStream(number):
+                    # The daemon sends this when none of the stream's tasks is under way, so no reader is closed in use.
+                    self._pending_streams.pop(number, None)
+                    if number in self._readers:
+                        self._start_side_task(_close_in_thread(self._readers.pop(number)))
+                case OpenStream() as command:
+                    self._pending_streams[command.number] = command
+                    self._start_side_task(self._open_new_stream(command.number))
         if not records:
             asyncio.get_running_loop().remove_reader(self._link)
             # The kernel ends this process if it does not end by itself: a transform may never return.
             signal.alarm(WORKER_ORPHAN_S)
             self._request_stop()
-
-    def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
-        match decode_command(data):
-            case FillRows() as task:
-                self._map_slot(task, descriptors)
-                self._queue.append((task, self._slots[task.slot], self._start_reading(task)))
-                self._arrived.set()
-            case UnmapSlots(slots):
-                # A task that still uses the memory holds its own view, so the mapping lasts until that task is done.
-                for slot in slots:
-                    self._slots.pop(slot, None)
-            case CloseStream(number):
-                # The daemon sends this when none of the stream's tasks is under way, so no reader is closed in use.
-                self._pending_streams.pop(number, None)
-                if number in self._readers:
-                    self._start_side_task(_close_in_thread(self._readers.pop(number)))
-            case OpenStream() as command:
-                self._pending_streams[command.number] = command
-                self._start_side_task(self._open_new_stream(command.number))
 
     def _start_side_task(self, chore: Awaitable[None]) -> None:
         """Runs `chore` beside the tasks, and keeps a reference to it until it is done."""
@@ -292,16 +293,6 @@ class Worker:
             else None
         )
 
-    def _map_slot(self, task: FillRows, descriptors: list[int]) -> None:
-        """Maps a slot that is new to this worker.
-
-        The descriptors of a datagram belong to its new slots, in the order of their tasks.
-        """
-        if task.slot not in self._slots:
-            descriptor = descriptors.pop(0)
-            self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
-            os.close(descriptor)  # the mapping outlives it
-
     def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Stops the worker when a callback raised, since a command may be lost.
 
@@ -330,13 +321,6 @@ def apply_worker_limits() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; the worker ends when the daemon does
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon reloads
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # its lines would repeat the verdict on a file
-
-
-def _gather_rows(runner: TaskRunner) -> bool:
-    try:
-        return runner.gather_stored_rows()
-    except MemoryError:
-        exit_out_of_memory()
 
 
 def exit_out_of_memory() -> NoReturn:

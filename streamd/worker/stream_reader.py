@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -18,12 +20,12 @@ from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache import DecodedCache, RecordLayout, UnfitCacheError
-from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.confined import OtherFileError, UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
-from streamd.decode.decoders import BadImageError
+from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
@@ -36,8 +38,145 @@ from streamd.worker.array_records import (
     compute_manifest_pixel_id,
     needs_records,
 )
-from streamd.worker.sample_files import SampleBytes, SampleFiles, SharedFrames, describe_read_error
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
+
+# --- Reads the files of samples that have several images: the sample's own file, and those beside it.
+
+ImageBytes = bytes | tuple[bytes, ...]  # the file of one image, or the files of a clip's frames
+SampleBytes = tuple[ImageBytes, ...]  # the files of one sample, in the order of the stream's images
+SharedFrames = dict[tuple[str, int], bytes]  # the files of frames that were read, by image and number of the file
+
+
+class ImageReadError(OSError):
+    """An error of the system while it read one image of a sample; its text names the image."""
+
+    def __init__(self, image: str, error: OSError) -> None:
+        super().__init__(error.errno, f"{image}: {error.strerror or type(error).__name__}")
+
+
+def describe_read_error(error: OSError) -> str:
+    """Returns the reason that a verdict gives for an error of the system."""
+    return error.strerror or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFiles:
+    """The files of all images of each sample. Several threads may read at a time.
+
+    `names` are the images in the order of the stream. `images` lacks the image that is the sample's own file. `roots`
+    has the descriptors of roots other than that of the samples, whose numbers stay the same when they are opened again.
+    """
+
+    manifest: Manifest
+    root: int
+    names: tuple[str, ...]
+    images: Mapping[str, ListedImage]
+    shard_reader: ShardReader | None = None
+    roots: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def open(
+        spec: StreamSpec,
+        manifest: Manifest,
+        root: int,
+        shard_reader: ShardReader | None,
+        *,
+        may_lack_roots: bool = False,
+    ) -> SampleFiles | None:
+        """Opens the roots of further images; None where samples have none.
+
+        Raises DataAwayError if a root is gone, unless it may lack until files are read: a cache may hold all samples.
+        """
+        images = {name: image for name, image in manifest.images.items() if name in spec.images}
+        if not images:
+            return None
+        files = SampleFiles(manifest, root, tuple(spec.images), images, shard_reader)
+        try:
+            for name, image in images.items():
+                if image.root is not None:
+                    files.roots[name] = _open_root_or_null(image.root, may_lack=may_lack_roots)
+        except BaseException:
+            files.close()
+            raise
+        return files
+
+    def read_sample(self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None) -> SampleBytes:
+        """Reads all files of one sample; `size` and `mtime_ns` are those of its own file.
+
+        Frames that are in `shared` are not read again, and those that are read are added to it. Raises UnfitFileError
+        and OSError with the name of the image, and ShardChangedError and DataAwayError.
+        """
+        files: list[ImageBytes] = []
+        for name in self.names:
+            listed = self.images.get(name)
+            # The sample's own file, from its shard or its folder.
+            if listed is None:
+                with self._name_image(name):
+                    files.append(
+                        read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
+                        if self.shard_reader is None
+                        else self.shard_reader.read_image(sample_id, size)
+                    )
+            # A file beside it.
+            elif listed.frames is None:
+                files.append(self._read_listed_file(name, listed, sample_id))
+            # The frames of a clip, each of which is read once for all clips that show it.
+            else:
+                known = {} if shared is None else shared
+                frames = listed.list_frame_files(sample_id)
+                for file in frames:
+                    if (name, file) not in known:
+                        known[name, file] = self._read_listed_file(name, listed, file)
+                files.append(tuple(known[name, file] for file in frames))
+        return tuple(files)
+
+    def _read_listed_file(self, name: str, listed: ListedImage, file: int) -> bytes:
+        with self._name_image(name, file):
+            size = int(listed.sizes[file])
+            if listed.offsets is not None and self.shard_reader is not None:
+                return self.shard_reader.read_bytes_at(file, int(listed.offsets[file]), size)
+            root = self.roots.get(name, self.root)
+            return read_file(root, listed.file_name(file), size, int(listed.mtimes_ns[file]))
+
+    @contextmanager
+    def _name_image(self, name: str, file: int | None = None) -> Iterator[None]:
+        """Adds the name of an image and of its file to an error."""
+        try:
+            yield
+        except UnfitFileError as error:
+            raise UnfitFileError(f"{self._describe_image(name, file)}: {error}") from error
+        except OSError as error:
+            raise ImageReadError(self._describe_image(name, file), error) from error
+
+    def name_bad_frame(self, sample_id: int, error: BadImageError) -> BadImageError:
+        """Returns the error with the name of its file if a frame of a clip is at fault, else as it is."""
+        if not isinstance(error, BadFrameError):
+            return error
+        file = self.images[error.image].list_frame_files(sample_id)[error.frame]
+        return BadImageError(f"{self._describe_image(error.image, file)}: {error.reason}")
+
+    def _describe_image(self, name: str, file: int | None) -> str:
+        """Returns the name of an image and of its file, for a verdict; the own file is named elsewhere."""
+        return name if file is None else self.images[name].describe_file(file)
+
+    def reopen_roots(self) -> None:
+        """Opens the paths of the roots again, as a mount may have changed them. Raises DataAwayError."""
+        for name, descriptor in self.roots.items():
+            path = self.images[name].root
+            if path is not None:
+                root = open_root_folder(path)
+                # Other threads read through the same number, which dup2 replaces in one step.
+                os.dup2(root, descriptor, inheritable=False)
+                os.close(root)
+
+    def close(self) -> None:
+        """Closes the roots."""
+        for descriptor in self.roots.values():
+            os.close(descriptor)
+        self.roots.clear()
+
+
+# --- A stream that a worker has opened: its manifest, its root, its store of decoded rows, and its files.
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
@@ -86,9 +225,14 @@ class StreamReader:
         Raises ConfigError if the manifest is damaged or is not the daemon's, DataAwayError if the root is gone.
         """
         manifest = open_listed_manifest(spec, manifest_path)
-        root = _open_root_or_null(manifest, may_lack=may_lack_root)
+        are_files = manifest.arrays is None and manifest.shards is None
+        root = _open_root_or_null(manifest.root, may_lack=may_lack_root and are_files)
         try:
-            store = _open_samples(spec, manifest, root)
+            store: SampleStore | RecordStore | None = (
+                ArrayRecords(manifest, spec.images, root)
+                if needs_records(manifest, spec.images)
+                else open_store(manifest, root)
+            )
             shard_reader = open_shard_reader(manifest, root)
         except BaseException:
             os.close(root)
@@ -211,23 +355,10 @@ class StreamReader:
         try:
             return self._read_bytes(sample_id, size, mtime_ns, shared)
         except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
-            return self._retry_read(sample_id, size, mtime_ns)
-
-    def _read_bytes(
-        self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None
-    ) -> bytes | SampleBytes:
-        if self.image_files is not None:
-            return self.image_files.read_sample(sample_id, size, mtime_ns, shared)
-        if self.shard_reader is not None:
-            return self.shard_reader.read_image(sample_id, size)
-        return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
-
-    def _retry_read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | SampleBytes | UnfilledRow:
-        """Reads a file again, below a root that is proven before and after: only then does a failure count.
-
-        Where a proof fails, the data are away, and the file is not at fault. A mount that goes and comes back between
-        the two proofs is not noticed; they are a millisecond apart.
-        """
+            pass
+        # The file is read again below a root that is proven before and after: only then does a failure count. Where a
+        # proof fails, the data are away, and the file is not at fault. A mount that goes and comes back between the two
+        # proofs is not noticed; they are a millisecond apart.
         try:
             self._reopen_root()
             return self._read_bytes(sample_id, size, mtime_ns)
@@ -246,6 +377,15 @@ class StreamReader:
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
         return UnfilledRow(sample_id, reason, lasting=lasting, of_this_host=of_this_host)
+
+    def _read_bytes(
+        self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None
+    ) -> bytes | SampleBytes:
+        if self.image_files is not None:
+            return self.image_files.read_sample(sample_id, size, mtime_ns, shared)
+        if self.shard_reader is not None:
+            return self.shard_reader.read_image(sample_id, size)
+        return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
     def format_bad_image(self, sample_id: int, error: BadImageError) -> str:
         """Returns the reason that a verdict on a sample gives for a picture that cannot be decoded."""
@@ -273,22 +413,12 @@ class StreamReader:
             self.shard_reader.close_shards()  # each shard is opened and checked again when it is next read
 
 
-def _open_samples(spec: StreamSpec, manifest: Manifest, root: int) -> SampleStore | RecordStore | None:
-    """Opens the arrays of a stream; None where its samples are files. Raises as `open_store`."""
-    if needs_records(manifest, spec.images):
-        return ArrayRecords(manifest, spec.images, root)
-    return open_store(manifest, root)
-
-
-def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
-    """Returns a descriptor of the root, or of /dev/null if the root may lack and is gone.
-
-    `_reopen_root` later replaces the latter by the root.
-    """
+def _open_root_or_null(root: Path, *, may_lack: bool) -> int:
+    """Returns a descriptor of a root, or of /dev/null, which is later replaced, if the root may lack and is gone."""
     try:
-        return open_root_folder(manifest.root)
+        return open_root_folder(root)
     except DataAwayError:
-        if not may_lack or manifest.arrays is not None or manifest.shards is not None:
+        if not may_lack:
             raise
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 

@@ -40,50 +40,42 @@ def draw_thumbnails(request: ThumbnailRequest) -> Iterator[bytes]:
     """Yields a JPEG for each sample, empty where nothing can be seen. Raises as StreamReader.open."""
     source = StreamReader.open(request.spec, Path(request.manifest))
     for sample_id in request.ids:
-        yield _draw_thumbnail(source, sample_id)
+        try:
+            picture = _draw_thumbnail(source, sample_id)
+        except Exception:  # noqa: BLE001 - a damaged file may raise anything; its thumbnail is empty
+            picture = b""
+        yield picture
     source.close()
 
 
 def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
-    try:
-        picture = (
-            _load_array_row(reader, sample_id)
-            if reader.manifest.arrays is not None
-            else _decode_listed_file(reader, sample_id)
-        )
-        if picture is None:
+    """Returns the JPEG of as much of a sample as is sound; empty if it is gone, or is no longer the listed one."""
+    # A row of an array; images that are cropped at random show their middle.
+    if reader.manifest.arrays is not None:
+        images, ids = reader.spec.images, np.array([sample_id])
+        rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
+        if reader.store is None:
             return b""
-        picture.thumbnail((_LONGEST, _LONGEST))
-        file = BytesIO()
-        picture.convert("RGB").save(file, "JPEG", quality=_QUALITY)
-    except Exception:  # noqa: BLE001 - a damaged file may raise anything; its thumbnail is empty
-        return b""
+        if not gather_samples(reader.store, images, ids, rows, {name: [None] for name in images})[0][0]:
+            return b""
+        pixels, spec = next(iter(rows.values()))[0], reader.spec.image
+        picture = build_pil_image(build_shown_pixels(pixels[0] if spec.pictures else pixels, spec))
+    # A file: the first image stands for the sample, and its first frame for a clip.
+    else:
+        data = reader.read_sample(sample_id)
+        while isinstance(data, tuple):
+            data = data[0]
+        if not isinstance(data, bytes):
+            return b""
+        encoded = Image.open(BytesIO(data), formats=(detect_format(data),))
+        # Decodes a large JPEG at a reduced scale, still at least twice as large as the thumbnail.
+        encoded.draft("RGB", (2 * _LONGEST, 2 * _LONGEST))
+        encoded.load()
+        picture = ImageOps.exif_transpose(encoded)
+    picture.thumbnail((_LONGEST, _LONGEST))
+    file = BytesIO()
+    picture.convert("RGB").save(file, "JPEG", quality=_QUALITY)
     return file.getvalue()
-
-
-def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
-    """Returns a row of an array as a picture; None if the store does not hold it."""
-    images, ids = reader.spec.images, np.array([sample_id])
-    rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
-    draws = {name: [None] for name in images}  # shows the middle where images are cropped at random
-    if reader.store is None or not gather_samples(reader.store, images, ids, rows, draws)[0][0]:
-        return None
-    pixels = next(iter(rows.values()))[0]
-    return build_pil_image(build_shown_pixels(pixels[0] if reader.spec.image.pictures else pixels, reader.spec.image))
-
-
-def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:
-    """Decodes as much of a file as is sound; None if the file is gone or is no longer the listed one."""
-    data = reader.read_sample(sample_id)
-    while isinstance(data, tuple):
-        data = data[0]  # the first image stands for the sample, and its first frame for a clip
-    if not isinstance(data, bytes):
-        return None
-    picture = Image.open(BytesIO(data), formats=(detect_format(data),))
-    # Decodes a large JPEG at a reduced scale, still at least twice as large as the thumbnail.
-    picture.draft("RGB", (2 * _LONGEST, 2 * _LONGEST))
-    picture.load()
-    return ImageOps.exif_transpose(picture)
 
 
 def answer_request(request: bytes, answers: BinaryIO) -> None:

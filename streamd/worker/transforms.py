@@ -12,7 +12,7 @@ import inspect
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import unwrap
@@ -166,7 +166,12 @@ def _decode_label(spec: LabelSpec, value: Any) -> Any:
 def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
     """Returns a label as a slot's column holds it. Raises ValueError, which says what is wanted."""
     if spec.type == "string":
-        return _encode_text(value, column.dtype.itemsize)
+        if not isinstance(value, str):
+            raise ValueError("it must be a str")
+        data, most_bytes = value.encode(), column.dtype.itemsize
+        if len(data) > most_bytes:
+            raise ValueError(f"it can have at most {most_bytes} bytes, the length of the longest text in the stream")
+        return data
     found, shape = np.asarray(value), column.shape[1:]
     whole = spec.type in {"category", "int"}
     wanted = f"{'whole numbers' if whole else 'numbers'} of shape {shape}" if shape else "a whole number"
@@ -176,15 +181,6 @@ def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
     if whole and not (low <= int(found.min()) and int(found.max()) <= high):
         raise ValueError(f"it must be from {low} to {high}")
     return found
-
-
-def _encode_text(value: Any, most_bytes: int) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("it must be a str")  # noqa: TRY004 - the caller makes one error of all
-    data = value.encode()
-    if len(data) > most_bytes:
-        raise ValueError(f"it can have at most {most_bytes} bytes, the length of the longest text in the stream")
-    return data
 
 
 def _describe_array(image: LabelColumn) -> str:
@@ -207,20 +203,17 @@ def _describe_value(value: object) -> str:
 
 def format_user_error(error: BaseException, folder: Path) -> str:
     """Formats an error of the user's program with the line that raised it: `ValueError at augment.py:12: words`."""
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}{_format_user_line(error, folder)}{f': {words}' if words else ''}"
-
-
-def _format_user_line(error: BaseException, folder: Path) -> str:
+    words, line = " ".join(str(error).split()), ""
     if isinstance(error, SyntaxError) and error.filename:
-        return f" at {_shorten_path(error.filename, folder)}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame for frame in frames if Path(frame.filename).is_relative_to(folder) and _LIBRARIES not in frame.filename
-    ]
-    if not own:
-        return ""
-    return f" at {_shorten_path(own[-1].filename, folder)}:{own[-1].lineno}"
+        line = f" at {_shorten_path(error.filename, folder)}:{error.lineno}"
+    else:
+        # The last line of the user's own program, and not of a library that it keeps beside it.
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [
+            each for each in frames if Path(each.filename).is_relative_to(folder) and _LIBRARIES not in each.filename
+        ]
+        line = f" at {_shorten_path(own[-1].filename, folder)}:{own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}{line}{f': {words}' if words else ''}"
 
 
 def _shorten_path(filename: str, folder: Path) -> str:
@@ -344,14 +337,28 @@ def load_transform(place: TransformPlace) -> Function:
     _check_source_digest(place, folder)
     switches = [getattr(*switch) for switch in _SWITCHES]
     module = _import_module(place.module, folder)
-    if turned := _restore_pillow_switches(switches):
+    # Pillow's switches are set as they were, since the decoder depends on them.
+    turned = [
+        f"{owner.__name__}.{name}"
+        for (owner, name), value in zip(_SWITCHES, switches, strict=True)
+        if getattr(owner, name) != value
+    ]
+    for switch, value in zip(_SWITCHES, switches, strict=True):
+        setattr(*switch, value)
+    if turned:
         del sys.modules[module.__name__]  # otherwise the next import would run nothing, and it would be accepted
         raise ConfigError(
             f"module {place.module!r} sets {' and '.join(turned)} when it is imported, which would change how images "
             "are decoded: remove that"
         )
     _check_source_digest(place, folder)  # again, since the file may have been changed during the import
-    _check_module_names(place.module, folder)
+    # A library may hide a module of the folder: then other code runs than the source shows.
+    for name, path in find_source_files(place.module, folder).items():
+        file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
+        if file != str(path) and (name != place.module or "." in name):
+            raise ConfigError(
+                f"{path.name} is hidden by {file or 'a part of Python'}, which is a library: rename your file"
+            )
     return lookup_function(module, place.module, place.function)
 
 
@@ -365,24 +372,6 @@ def _check_source_digest(place: TransformPlace, folder: Path) -> None:
             f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use the "
             "new source, or undo the change"
         )
-
-
-def _check_module_names(module: str, folder: Path) -> None:
-    """Raises ConfigError if a library hides a module of the folder: then other code runs than the source shows."""
-    for name, path in find_source_files(module, folder).items():
-        file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
-        if file != str(path) and (name != module or "." in name):
-            raise ConfigError(
-                f"{path.name} is hidden by {file or 'a part of Python'}, which is a library: rename your file"
-            )
-
-
-def _restore_pillow_switches(before: Sequence[object]) -> list[str]:
-    """Sets Pillow's switches as they were, since the decoder depends on them. Returns those that had been changed."""
-    turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
-    for switch, value in zip(_SWITCHES, before, strict=True):
-        setattr(*switch, value)
-    return [f"{place.__name__}.{name}" for place, name in turned]
 
 
 def _import_module(name: str, folder: Path) -> ModuleType:

@@ -10,7 +10,7 @@ from golden_files import STORED, exif, picture, stored, turned
 from support.smooth_pictures import decoded, encoded
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.exif import find_orientation, parse_orientation, turn_upright
+from streamd.decode.pillow import find_orientation, parse_orientation, turn_upright
 
 UPRIGHT = np.asarray(picture())
 IMAGE = ImageSpec(*UPRIGHT.shape)

@@ -14,7 +14,7 @@ from support.smooth_pictures import smooth
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
-from streamd.decode.stored import (
+from streamd.worker.array_records import (
     compute_array_pixel_id,
     find_fixed_geometries,
     is_shown_whole,

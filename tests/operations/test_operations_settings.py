@@ -11,7 +11,7 @@ from operations_settings import ADVICE, AGAIN, ANEW, ENVIRONMENT, NONE, UNNOTICE
 from operations_table import PAGE, ROOT, prose
 from PIL import Image
 
-from streamd.cli.pack.workdir import PackWorkdir
+from streamd.cli.pack.run import PackWorkdir
 from streamd.config.load import load_config
 from streamd.core.spec import PixelId
 from streamd.daemon.reload_plan import plan_stream_changes

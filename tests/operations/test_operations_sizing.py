@@ -7,7 +7,7 @@ import re
 from operations_sizing import DAEMON_BYTES, MEMORY, TRAINERS, WORKER_BYTES, example, need, shape, stream
 from operations_table import PAGE, ROOT, prose
 
-from streamd.cli.check.summary import compute_trainer_capacity
+from streamd.cli.check.run import compute_trainer_capacity
 from streamd.limits import DEFAULT_CREDIT, MIB, MIN_CREDIT
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 

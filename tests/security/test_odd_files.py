@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from streamd.cli.options import complete_stream_names
-from streamd.cli.pack.workdir import read_journal
+from streamd.cli.pack.run import read_journal
 from streamd.cli.verify import read_receipts
 from streamd.config.load import load_config
 from streamd.core.spec_file import read_spec

@@ -13,9 +13,16 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.cli.pack.batches import DecodedBatch, build_packing_stream, list_and_open_stream, read_slot_rows
-from streamd.cli.pack.packed_rows import PackedRows
-from streamd.cli.pack.row_files import PackJob, PackWriter
+from streamd.cli.pack.batches import (
+    DecodedBatch,
+    PackedRows,
+    PackJob,
+    PackWriter,
+    WholeShards,
+    build_packing_stream,
+    list_and_open_stream,
+    read_slot_rows,
+)
 from streamd.config.load import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
@@ -137,7 +144,7 @@ def fill_rows(source: StreamReader, ids: Ids) -> tuple[PackedRows, list[Unfilled
 
 def write_all(writer: PackWriter, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
     """Writes all samples but the bad ones, finishes, and returns the checksums that the writer gave."""
-    writer.resume_after_rows(0, {})
+    writer.resume_after_shards(WholeShards())
     left_out = np.empty(0, np.int64) if bad is None else bad
     source = StreamReader.open(stream.spec, stream.manifest_path)
     try:

@@ -18,11 +18,10 @@ from streamd.core.sampler import PAD_ID
 from streamd.decode.decoders import decode_sample
 from streamd.decode.geometry import compute_sample_draws
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
-from streamd.decode.stored import place_stored_pictures
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.worker import array_records
-from streamd.worker.array_records import ArrayRecords
+from streamd.worker.array_records import ArrayRecords, place_stored_pictures
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader
 
 PHOTO: dict[str, Any] = {"size": [24, 32], "resize": "random_crop"}

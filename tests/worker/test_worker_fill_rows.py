@@ -25,8 +25,7 @@ from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker import fill_rows, stream_reader
-from streamd.worker.sample_files import SampleBytes
-from streamd.worker.stream_reader import StreamReader, UnreadFile
+from streamd.worker.stream_reader import SampleBytes, StreamReader, UnreadFile
 
 
 def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: StreamReader, stream: ServedStream) -> None:

@@ -19,7 +19,7 @@ from streamd.core.spec import ImageSpec
 from streamd.dataset.paths.confined import read_file
 from streamd.decode import pillow
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.worker import sample_files
+from streamd.worker import stream_reader
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_picture_is_read_once_for_all_clips_of_a_task(
         names.append(name)
         return read_file(root, name, *facts)
 
-    monkeypatch.setattr(sample_files, "read_file", count)
+    monkeypatch.setattr(stream_reader, "read_file", count)
     with reading(clip_config(folder), tmp_path / "state") as reader:
         Filled(reader, [*range(8)])
     assert sorted(names) == [b"%d.png" % number for number in range(8)]
@@ -176,7 +176,7 @@ def test_a_cache_keeps_whole_clips(folder: Path, tmp_path: Path, monkeypatch: py
         first = Filled(reader, [*range(8)])
         assert reader.cache is not None
         reader.cache.publish_rows()
-    monkeypatch.setattr(sample_files, "read_file", None)
+    monkeypatch.setattr(stream_reader, "read_file", None)
     with open_records(stream, tmp_path, is_listed=True) as reader:
         again = Filled(reader, [*range(8)])
         assert again.bad == []

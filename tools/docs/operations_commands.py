@@ -49,7 +49,7 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "streamd pack": (
         "the pack is written, read back and compared",
-        "a full disk or another failure: run the same command again to continue",
+        "a full disk or another failure: run the same command again; its message says whether it continues",
         "a mistake in the configuration or in the arguments, or the output already exists",
     ),
     "streamd verify": (

@@ -71,7 +71,7 @@ ERRORS: Final[dict[str, tuple[str, str]]] = {
         "`streamd service`",
         "The message contains the output of the failed command: fix the cause, and run the streamd command again.",
     ),
-    "PackError": ("`streamd pack`", "Free some disk space, then run the same command again: it continues."),
+    "PackError": ("`streamd pack`", "Free some disk space, then run the same command again."),
     "ForkedClientError": ("trainers that fork", "Call `streamd.connect()` in the child."),
     "OtherPixelsError": (
         "the daemon",

@@ -13,7 +13,7 @@ from operations_settings import unit_settings
 from operations_table import table
 
 from streamd.cli.check.findings import TrainerCapacity
-from streamd.cli.check.summary import compute_trainer_capacity
+from streamd.cli.check.run import compute_trainer_capacity
 from streamd.config.units import format_bytes
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec

@@ -101,7 +101,7 @@ def _print_report(findings: CheckFindings, *, everything: bool) -> None:
     """Prints the report; plain text if standard output is not a terminal or colours are turned off."""
     from rich.console import Console  # noqa: PLC0415 - for this alone
 
-    from streamd.cli.check.report import ReportOptions, format_report  # noqa: PLC0415 - as above
+    from streamd.cli.check.findings import ReportOptions, format_report  # noqa: PLC0415 - as above
     from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, markup=False, emoji=False)

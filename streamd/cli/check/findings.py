@@ -1,27 +1,32 @@
-"""The findings of a check, and which of them are troubles. Pure. The fields are those of `--json`."""
+"""The findings of a check, which of them are troubles, and their report. Pure. The fields are those of `--json`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import ceil
 from typing import Final
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 
 from streamd.cli.check.labels import (
     LabelFinding,
+    MaskFindings,
     SimilarClasses,
     find_box_troubles,
     find_label_warnings,
+    find_mask_troubles,
+    find_mask_warnings,
     format_similar_classes,
 )
-from streamd.cli.check.masks import MaskFindings, find_mask_troubles, find_mask_warnings
 from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect, PictureOddity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
-from streamd.core.text import format_count
+from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
+from streamd.limits import DEFAULT_CREDIT
 
 _NAMED_FILES: Final = 3  # files in one sentence
 _TOO_MANY_CHUNKS: Final = 2  # times as many chunks as necessary
@@ -258,22 +263,25 @@ class CheckFindings:
     @property
     def warnings(self) -> list[str]:
         """The findings that a user should know, and that may be intended."""
-        return [
+        found = [
             *(f"streamd serve, started by this user here and now, would refuse: {each}" for each in self.refused_here),
             *self.notes,
             *(each for name, stream in self.streams.items() for each in _find_stream_warnings(name, stream)),
-            *self._find_joint_memory_warning(),
-            *map(_format_leak, self.leaks),
-            *_format_contradictions(each for each in self.contradictions if not each.trouble),
         ]
-
-    def _find_joint_memory_warning(self) -> Iterator[str]:
+        # Streams that a trainer can read one at a time, and not together.
         alone = all(stream.memory.trainers.at_most for stream in self.streams.values())
         if alone and self.together is not None and self.together.refusal is not None:
-            yield (
+            found.append(
                 "no trainer can read all streams at the same time, though it can read any one of them: "
                 f"{self.together.refusal}"
             )
+        found += [
+            f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the same content as files of "
+            f"{leak.first}, such as {leak.example[1]} and {leak.example[0]}; what a model memorizes in one looks like "
+            "skill in the other"
+            for leak in self.leaks
+        ]
+        return [*found, *_format_contradictions(each for each in self.contradictions if not each.trouble)]
 
     def to_json(self) -> bytes:
         """Returns one JSON object: the fields, with `ok`, `troubles` and `warnings`."""
@@ -293,55 +301,65 @@ def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
 
 
 def _find_stream_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
+    """Yields what must be corrected in a stream."""
+    # Files that cannot be read, then pictures that the transform cannot use.
     if unread := [each for each in stream.unreadable if each.effect != "transform"]:
-        yield f"{name}: {stream.bad_samples.format_unreadable(len(unread))}{_format_first_unreadable_file(unread)}"
+        first = f"{', the first' if len(unread) > 1 else ''}: {unread[0].file}: {unread[0].reason}"
+        yield f"{name}: {stream.bad_samples.format_unreadable(len(unread))}{first}"
     if raised := [each for each in stream.unreadable if each.effect == "transform"]:
-        yield (
-            f"{name}: the transform raises on {len(raised):,} of "
-            f"{format_count(stream.read, 'sample')}{_format_first_unreadable_file(raised)}"
-        )
+        first = f"{', the first' if len(raised) > 1 else ''}: {raised[0].file}: {raised[0].reason}"
+        yield f"{name}: the transform raises on {len(raised):,} of {format_count(stream.read, 'sample')}{first}"
     if stream.weights is not None and not stream.weights.most:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     for label, finding in stream.labels.items():
         yield from (f"{name}: {trouble}" for trouble in find_box_troubles(label, finding))
     yield from (f"{name}: {trouble}" for trouble in find_mask_troubles(stream.masks))
+    # The stream would stop, unless a larger max_fraction lets it continue with the pictures that are left.
     if stream.bad_samples.stops is not None:
-        yield (
-            f"{name}: the daemon would stop this stream: "
-            f"{stream.bad_samples.stops}{_format_sufficient_max_fraction(stream)}"
-        )
+        remedy = ""
+        can_skip = all(each.effect in RECORDED_EFFECTS for each in stream.unreadable)
+        if stream.bad_samples.policy != "fail" and can_skip and len(stream.unreadable) < stream.read:
+            enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
+            remedy = f"; bad_samples: {{max_fraction: {enough:g}}} would let the stream continue"
+        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{remedy}"
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
     yield from stream.unexpected
 
 
-def _format_first_unreadable_file(bad: Sequence[UnreadableFile]) -> str:
-    return f"{'' if len(bad) == 1 else ', the first'}: {bad[0].file}: {bad[0].reason}"
-
-
-def _format_sufficient_max_fraction(stream: StreamFinding) -> str:
-    """Formats the max_fraction with which the stream would not stop, if there is one."""
-    if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
-        return ""
-    if len(stream.unreadable) == stream.read:  # no picture would be left
-        return ""
-    enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
-    return f"; bad_samples: {{max_fraction: {enough:g}}} would let the stream continue"
-
-
 def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
-    yield from _find_cache_warning(name, stream.cache)
-    yield from _find_decompression_warning(name, stream)
+    """Yields what a user should know about a stream."""
+    # A cache that cannot keep anything, or more than the disk has room for.
+    cache = stream.cache
+    if cache is not None and not cache.samples:
+        yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
+    elif cache is not None and cache.bytes > cache.free_bytes:
+        yield (
+            f"{name}: the disk of {cache.folder} has no room for the whole cache, so nothing more would be kept; make "
+            "room, or set cache.max to the space that may be used"
+        )
+    # An order in which most of what is decompressed is thrown away.
+    chunks = stream.unpacking
+    if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
+        yield (
+            f"{name}: a batch of {stream.batch_size} decompresses "
+            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of {format_bytes(chunks.chunk_bytes)}, but "
+            f"only {format_chunks_per_batch(chunks.fast_per_sample, stream)} with shuffle: {{kind: chunk, chunk: "
+            f"{chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; use that setting, or shuffle the data once: "
+            f"streamd pack {name} DEST --shuffle"
+        )
     if stream.poorly_mixed is not None:
         yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
         remarks = find_label_warnings(label, finding, is_shuffled=stream.shuffle != "none")
         yield from (f"{name}: {remark}" for remark in remarks)
     yield from (f"{name}: {remark}" for remark in find_mask_warnings(stream.masks))
+    # Pictures that are served, and seldom meant so.
     for oddity, found in stream.pictures.odd.items():
         what, effect = _ODDITIES[oddity]
         example = f", such as {found.file}" if found.count > 1 else f", {found.file}"
         yield f"{name}: {format_count(found.count, 'sample')} with a picture {what}{example}: {effect}"
+    # Copies of files, and files that are listed several times.
     copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
         yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"
@@ -354,39 +372,10 @@ def _find_stream_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
         )
 
 
-def _find_cache_warning(name: str, cache: CacheEstimate | None) -> Iterator[str]:
-    if cache is not None and not cache.samples:
-        yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
-    elif cache is not None and cache.bytes > cache.free_bytes:
-        yield (
-            f"{name}: the disk of {cache.folder} has no room for the whole cache, so nothing more would be kept; make "
-            "room, or set cache.max to the space that may be used"
-        )
-
-
-def _find_decompression_warning(name: str, stream: StreamFinding) -> Iterator[str]:
-    chunks = stream.unpacking
-    if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
-        yield (
-            f"{name}: a batch of {stream.batch_size} decompresses "
-            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of {format_bytes(chunks.chunk_bytes)}, but "
-            f"only {format_chunks_per_batch(chunks.fast_per_sample, stream)} with shuffle: {{kind: chunk, chunk: "
-            f"{chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; use that setting, or shuffle the data once: "
-            f"streamd pack {name} DEST --shuffle"
-        )
-
-
 def format_chunks_per_batch(per_sample: float, stream: StreamFinding) -> str:
     """Formats the chunks that a whole batch takes, such as `24` or `0.8`."""
     number = stream.batch_size * per_sample
     return f"{number:.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 - two digits say enough
-
-
-def _format_leak(leak: DataLeak) -> str:
-    return (
-        f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the same content as files of {leak.first}, "
-        f"such as {leak.example[1]} and {leak.example[0]}; what a model memorizes in one looks like skill in the other"
-    )
 
 
 def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]:
@@ -408,3 +397,231 @@ def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]
         if len(set(by_value.values())) < len(by_value):
             remedy += "; a file with two values is in the list twice, through a link or a second line"
         yield f"{format_count(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"
+
+
+# --- Formats findings as text that fits one screen, or in full. Pure.
+
+
+_BAR_CHARS: Final = 30
+_LEAST_SHARE: Final = 0.0001  # of a mask's pixels that two decimals of a percent show
+_FEW_CLASSES: Final = 24  # up to so many classes are all shown; of more, the largest and the smallest _END_CLASSES
+_END_CLASSES: Final = 10
+_SHOWN_FILES: Final = 20  # of the unreadable files
+_REMEDIES: Final[dict[BadPolicy, str]] = {
+    "substitute": "substitute: the next good image of the batch takes the place of each bad one",
+    "mask": "mask: zeros with weight 0 take the place of each bad image",
+    "fail": "fail: the first one stops the stream",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLine:
+    """A line, and its style by the name that rich has for it."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Whether to write everything or what fits a screen, and the character of which bars are made."""
+
+    everything: bool = False
+    bar_character: str = "█"
+
+
+def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[ReportLine]:
+    """Yields the lines of the whole report."""
+    for name, stream in findings.streams.items():
+        yield from _format_stream(name, stream, options)
+        yield ReportLine("")
+    together = ""
+    if findings.together is not None:
+        together = f"; if each trainer reads all streams, {_format_capacity(findings.together)}"
+    yield ReportLine(
+        f"memory: {format_bytes(findings.memory_bytes)}, {format_count(findings.workers, 'worker')}{together}", "bold"
+    )
+    if findings.streams:
+        yield ReportLine(
+            "An epoch's time assumes that files are read as fast as they were just now; it is not known how many came "
+            "from memory rather than from the disk, so a first epoch may take longer.",
+            "dim",
+        )
+    for title, sentences, style in (
+        ("Trouble", findings.troubles, "bold red"),
+        ("Worth knowing", findings.warnings, "yellow"),
+    ):
+        if sentences:
+            yield ReportLine("")
+            yield ReportLine(f"{title}:", style)
+            yield from (ReportLine(f"  {sentence}") for sentence in sentences)
+    if not findings.troubles:
+        yield ReportLine("")
+        what = "Nothing in the configuration or the data" if findings.refused_here else "Nothing"
+        yield ReportLine(f"{what} stands in the way of serving this.", "bold green")
+
+
+def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> Iterator[ReportLine]:
+    height, width = stream.size
+    yield ReportLine(
+        f"{name}: {format_count(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
+        f"{format_count(stream.batches, 'batch', 'batches')} of {stream.batch_size}, images of {height}x{width}, "
+        "height x width",
+        "bold",
+    )
+    if stream.read < stream.samples:
+        yield _format_named_line(
+            "read",
+            f"{stream.read:,} of {format_count(stream.samples, 'file')}, evenly spread; what is reported about files "
+            "applies to these",
+        )
+    for label, finding in stream.labels.items():
+        yield from _format_label_rows(label, finding, options)
+    for image, mask in stream.masks.classes.items():
+        shares = "exact shares of the pixels of all" if mask.exact else "estimated shares of the pixels, from"
+        counted = f"{format_count(mask.classes, 'class number')}; {shares} {format_count(mask.masks, 'mask')}"
+        yield _format_named_line(image, counted)
+        yield from _format_class_bars(mask.shares, options, format_share)
+    # Weights and order.
+    if (weights := stream.weights) is not None:
+        span = f"{weights.least:g} to {weights.most:g}, mean {weights.mean:.4g}"
+        zeros = (
+            f"; {weights.zeros:,} of {format_count(stream.samples, 'sample')} have weight 0" if weights.zeros else ""
+        )
+        yield _format_named_line("weights", f"{span}{zeros}")
+    shuffle = stream.shuffle
+    if stream.stored_score is not None and stream.shuffle_score is None:
+        shuffle += f"; the stored order has a shuffle score of {stream.stored_score:.2f}"
+    elif stream.stored_score is not None:
+        shuffle += f"; shuffle score {stream.shuffle_score:.2f}, the stored order has {stream.stored_score:.2f}"
+    yield _format_named_line("shuffle", shuffle, "yellow" if stream.poorly_mixed else "")
+    if (chunks := stream.unpacking) is not None:
+        yield _format_named_line(
+            "chunks",
+            f"compressed, {format_count(chunks.chunk_rows, 'sample')} each, {format_bytes(chunks.chunk_bytes)} when "
+            f"decompressed; a batch takes {format_chunks_per_batch(chunks.per_sample, stream)} of them",
+        )
+    # The files: what they are, and which are copies or bad.
+    yield _format_named_line("files", _format_images(stream.pictures))
+    copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
+    if copies:
+        hint = "" if options.everything else " (--all names them)"
+        yield _format_named_line("copies", format_copy_count(copies) + hint)
+        for group in copies if options.everything else ():
+            yield _format_named_line("", "  " + " = ".join(group))
+    if stream.unreadable:
+        yield from _format_unreadable(stream.unreadable, stream.bad_samples, options)
+    yield from _format_costs(stream)
+
+
+def _format_costs(stream: StreamFinding) -> Iterator[ReportLine]:
+    """Yields what a stream takes of memory, disk and time, and its identity."""
+    memory = stream.memory
+    yield _format_named_line(
+        "memory",
+        f"a batch takes {format_bytes(memory.batch_bytes)}, a trainer {DEFAULT_CREDIT} of them "
+        f"({format_bytes(memory.trainer_bytes)}), the workers {format_bytes(memory.workers_bytes)}; "
+        f"{_format_capacity(memory.trainers)}",
+    )
+    if stream.order_id:
+        found = f'order: "{stream.order_id}", pixels: "{stream.pixel_id}"'
+        yield _format_named_line("identity", found, "yellow" if stream.unexpected else "")
+    if (cache := stream.cache) is not None:
+        what = f"takes {format_bytes(cache.bytes)} for all samples"
+        if cache.samples != stream.samples:
+            part = f"{cache.samples:,} of {format_count(stream.samples, 'sample')}"
+            what = f"takes {format_bytes(cache.bytes)} for {part} ({format_bytes(cache.all_bytes)} for all)"
+        yield _format_named_line("cache", f"{what}, in {cache.folder}, where {format_bytes(cache.free_bytes)} is free")
+    epoch = stream.epoch
+    yield _format_named_line(
+        "epoch",
+        f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, reading alone "
+        f"{format_duration(epoch.reading_s)}",
+    )
+
+
+def _format_named_line(name: str, text: str, style: str = "") -> ReportLine:
+    return ReportLine(f"  {name:<8} {text}", style)
+
+
+def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions) -> Iterator[ReportLine]:
+    if finding.boxes is not None:
+        yield _format_named_line(
+            name,
+            f"{finding.boxes.count:,} {finding.type}, at most {finding.boxes.most:,} in a sample; "
+            f"{format_count(finding.boxes.samples_without, 'sample has', 'samples have')} none",
+        )
+        if finding.classes:
+            yield from _format_class_bars(finding.classes, options)
+    elif finding.classes:
+        yield _format_named_line(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
+        yield from _format_class_bars(finding.classes, options)
+    elif finding.least is None:
+        yield _format_named_line(name, finding.type)
+    else:
+        yield _format_named_line(
+            name,
+            f"{finding.type} from {finding.least:g} to {finding.most:g}, mean {finding.mean:.4g}, standard deviation "
+            f"{finding.std:.4g}",
+        )
+
+
+def format_share(share: float) -> str:
+    """Formats a part of the pixels in percent; what is there is never 0."""
+    return f"{share:.2%}" if share >= _LEAST_SHARE else f"below {_LEAST_SHARE:.2%}"
+
+
+def _format_class_bars(
+    classes: Mapping[str, float], options: ReportOptions, format_value: Callable[[float], str] = "{:,}".format
+) -> Iterator[ReportLine]:
+    shown = [(escape_unprintable(name), count) for name, count in classes.items()]
+    left_out = 0
+    if len(shown) > _FEW_CLASSES and not options.everything:
+        shown.sort(key=lambda each: -each[1])
+        left_out = len(shown) - 2 * _END_CLASSES
+        shown = shown[:_END_CLASSES] + shown[-_END_CLASSES:]
+    wide, most = max(cell_len(name) for name, _ in shown), max(classes.values()) or 1
+    for place, (name, count) in enumerate(shown):
+        if left_out and place == _END_CLASSES:
+            yield _format_named_line("", f"  ... {left_out} more (--all shows them) ...", "dim")
+        bar = options.bar_character * ceil(count * _BAR_CHARS / most)
+        yield _format_named_line("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {format_value(count):>8}")
+
+
+def _format_images(pictures: ImageSummary) -> str:
+    if not pictures.sizes:
+        return "none of them is an image"
+    formats = ", ".join(f"{name} {count:,}" for name, count in pictures.formats.items())
+    size, count = next(iter(pictures.sizes.items()))
+    others = pictures.distinct_sizes - 1
+    sizes = f"all {size}" if not others else f"mostly {size} ({count:,}), {format_count(others, 'other size')}"
+    enlarged = f"; {pictures.enlarged:,} smaller than wanted, enlarged" if pictures.enlarged else ""
+    transparent = f"; {pictures.transparent:,} with transparency, placed on white" if pictures.transparent else ""
+    return f"{formats}; {sizes}{enlarged}{transparent}"
+
+
+def _format_unreadable(
+    files: Sequence[UnreadableFile], bad: BadSampleOutcome, options: ReportOptions
+) -> Iterator[ReportLine]:
+    shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
+    raised = sum(each.effect == "transform" for each in files)
+    counts = [(len(files) - raised, bad.format_unreadable(len(files) - raised))]
+    counts.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
+    yield _format_named_line("bad", " and ".join(text for count, text in counts if count), "red")
+    yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
+    if left_out:
+        yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
+    end = (
+        "the daemon would stop the stream"
+        if bad.stops
+        else f"the stream continues, since up to {format_count(bad.allowed, 'picture')} may be bad"
+    )
+    yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
+
+
+def _format_capacity(capacity: TrainerCapacity) -> str:
+    if not capacity.at_most:
+        return "no room for a single trainer"
+    if capacity.at_ease == capacity.at_most:
+        return f"room for {format_count(capacity.at_most, 'trainer')}"
+    return f"room for {format_count(capacity.at_ease, 'trainer')}, or for {capacity.at_most:,} with fewer batches each"

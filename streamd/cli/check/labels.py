@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streamd.cli.check.reader_messages import OddBoxes
-from streamd.core.spec import LabelSpec, LabelType
+from streamd.cli.check.reader_messages import ClassPixels, OddBoxes, OddSizes, SizeExample
+from streamd.core.spec import ImageSpec, LabelSpec, LabelType
 from streamd.core.text import describe_name_difference, fold_name, format_count, format_list
 from streamd.dataset.labels.encode import MISSING_WORDS, is_whole_number
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LabelValues
+from streamd.decode.geometry import Size, are_in_proportion
 
 # --- Files with the same content, within a stream and across streams. Pure.
 
@@ -51,17 +52,12 @@ def find_duplicate_groups(streams: Mapping[str, FileContents]) -> list[list[Stre
     digests = np.concatenate([part.digests for part in parts])
     order = np.lexsort((ids, owners, digests[:, 1], digests[:, 0], sizes))
     same = (sizes[order[1:]] == sizes[order[:-1]]) & (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
-    return [
-        [(names[owners[at]], int(ids[at])) for at in order[start:stop]]
-        for start, stop in _find_equal_runs(same)
-    ]  # fmt: skip
-
-
-def _find_equal_runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop of each run of equal neighbours; `same` (n - 1,) compares each with the next."""
+    # Each run of equal neighbours is a group; `same` (n - 1,) compares each sample with the next.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
-    for start, stop in edges.reshape(-1, 2).tolist():
-        yield start, stop + 1
+    return [
+        [(names[owners[at]], int(ids[at])) for at in order[start : last + 1]]
+        for start, last in edges.reshape(-1, 2).tolist()
+    ]
 
 
 def find_repeated_samples(groups: Sequence[Sequence[StreamSample]], stream: str) -> list[list[int]]:
@@ -230,20 +226,41 @@ def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) 
     if finding.boxes is not None and not finding.boxes.count:
         return [f"{name}: not a single sample has any: there is nothing to learn from it"]
     found = [] if finding.boxes is None else _find_box_warnings(name, finding.type, finding.boxes)
-    if not finding.classes:
-        return found
-    found.extend(_iterate_odd_class_warnings(name, finding))
+    # What may be no class: words for a missing value, and a few names among numbers.
+    words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS and each not in _PLAIN_WORDS]
+    if words:
+        found.append(
+            f"{name}: {format_list(words, _SHOWN_CLASSES)} {'are classes' if words[1:] else 'is a class'}, but "
+            "programs write this for a missing value; if it is one, correct the data"
+        )
+    names = [(number, each) for number, each in enumerate(finding.classes) if not is_whole_number(each)]
+    if 0 < len(names) * 2 < len(finding.classes):
+        shown = format_list([f"{each!r} has number {number}" for number, each in names], _SHOWN_CLASSES)
+        found.append(
+            f"{name}: the classes are whole numbers, but for {format_count(len(names), 'name')}: {shown}; if that is "
+            "no class, correct the data"
+        )
     empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
     if empty:
         found.append(f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}")
-    if len(finding.classes) == 1 and finding.type == "category":
+    if finding.type != "category":
+        return found
+    if len(finding.classes) == 1:
         found.append(f"{name} has one class only: there is nothing to tell apart")
-    if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
-        found.append(_format_imbalance(finding, is_shuffled))
+    # Classes of which one has many times the images of another.
+    if finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
+        filled = {each: count for each, count in finding.classes.items() if count}
+        largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
+        fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
+        remedy = (
+            '; to even this out, use fit_data(stream, class_weight="balanced") or streamd-train --class-weight balanced'
+        )
+        found.append(f"{fact}{remedy if is_shuffled else ''}")
     return found
 
 
 def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
+    """Returns what a user should know of boxes or points: how they were drawn, and where they crowd."""
     found = []
     if boxes.turned:
         found.append(
@@ -264,35 +281,6 @@ def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
             f"quarter, such as {boxes.crowded_file}; {advice}"
         )
     return found
-
-
-def _iterate_odd_class_warnings(name: str, finding: LabelFinding) -> Iterator[str]:
-    """Yields what may be no class: words for a missing value, and a few names among numbers."""
-    words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS and each not in _PLAIN_WORDS]
-    if words:
-        yield (
-            f"{name}: {format_list(words, _SHOWN_CLASSES)} {'are classes' if words[1:] else 'is a class'}, but "
-            "programs write this for a missing value; if it is one, correct the data"
-        )
-    names = [(number, each) for number, each in enumerate(finding.classes) if not is_whole_number(each)]
-    if 0 < len(names) * 2 < len(finding.classes):
-        shown = format_list([f"{each!r} has number {number}" for number, each in names], _SHOWN_CLASSES)
-        yield (
-            f"{name}: the classes are whole numbers, but for {format_count(len(names), 'name')}: {shown}; if that is "
-            "no class, correct the data"
-        )
-
-
-def _format_imbalance(finding: LabelFinding, is_shuffled: bool) -> str:
-    filled = {name: count for name, count in finding.classes.items() if count}
-    largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
-    fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
-    if not is_shuffled:
-        return fact
-    return (
-        f'{fact}; to even this out, use fit_data(stream, class_weight="balanced") or streamd-train --class-weight '
-        "balanced"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,3 +351,174 @@ def format_similar_classes(found: SimilarClasses) -> str:
         f"{len(uses)} classes; give them one name in the data{remedy}{', if' if remedy else ', unless'} they are meant "
         "to differ"
     )
+
+
+# --- Describes the masks of a stream: class numbers with their shares, and sizes that do not fit the pictures. Pure.
+
+
+_MAX_CLASSES: Final = 256  # the most frequent class numbers are kept
+_BINARY: Final = 2  # class numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMismatch:
+    """`count` pictures that have another size than their leader, such as that of `file`; sizes are (height, width)."""
+
+    count: int
+    file: str
+    size: Size
+    leader_size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class MaskFinding:
+    """The class numbers of an image. `shares` are parts of the pixels, of the most frequent of `classes` numbers.
+
+    They were counted in `masks` masks, which are all that the stream has if `exact`. `fill` is what padding holds.
+    """
+
+    masks: int
+    exact: bool
+    classes: int
+    shares: dict[str, float]
+    fill: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFinding:
+    """An image that belongs to another one, its leader, by `like` or as its mask.
+
+    `scaled` pictures have another size in the same proportions, `skewed` ones other proportions. `is_apart`: both
+    images show parts of their pictures that are chosen in different ways.
+    """
+
+    leader: str
+    is_mask: bool
+    is_like: bool
+    is_apart: bool = False
+    scaled: SizeMismatch | None = None
+    skewed: SizeMismatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskFindings:
+    """By image: the class numbers of masks, and how images fit those that they belong to."""
+
+    classes: dict[str, MaskFinding] = field(default_factory=dict)
+    followers: dict[str, FollowerFinding] = field(default_factory=dict)
+
+
+def find_leader(name: str, images: Mapping[str, ImageSpec]) -> str | None:
+    """Returns the image to which image `name` belongs: the one it is like, or for a mask the first that is none."""
+    image = images[name]
+    if image.like is not None or image.mode != "index":
+        return image.like
+    return next((other for other, each in images.items() if each.mode != "index"), None)
+
+
+def compare_sizes(sample_id: int, size: Size, leader_size: Size) -> OddSizes:
+    """Counts a sample whose image has another size than its leader, both (height, width)."""
+    example = SizeExample(sample_id, size, leader_size)
+    if are_in_proportion(size, leader_size):
+        return OddSizes(scaled=1, scaled_example=example)
+    return OddSizes(skewed=1, skewed_example=example)
+
+
+def build_mask_findings(
+    images: Mapping[str, ImageSpec],
+    samples: int,
+    pixels: Mapping[str, ClassPixels],
+    sizes: Mapping[str, OddSizes],
+    format_file: Callable[[int], str],
+) -> MaskFindings:
+    """Describes the masks of `samples` samples, and the images that belong to others.
+
+    `format_file` returns the name of a sample's file.
+    """
+    classes = {}
+    for name, counted in pixels.items():
+        total = sum(counted.pixels.values())
+        frequent = sorted(counted.pixels, key=lambda number: -counted.pixels[number])[:_MAX_CLASSES]
+        shares = {str(number): counted.pixels[number] / total for number in sorted(frequent)}
+        is_exact = counted.masks == samples
+        classes[name] = MaskFinding(counted.masks, is_exact, len(counted.pixels), shares, images[name].fill)
+
+    def build_mismatch(count: int, example: SizeExample | None) -> SizeMismatch | None:
+        if example is None:
+            return None
+        return SizeMismatch(count, format_file(example.sample_id), example.size, example.leader_size)
+
+    followers = {}
+    for name, image in images.items():
+        leader, odd = find_leader(name, images), sizes.get(name, OddSizes())
+        if leader is None:
+            continue
+        is_apart = image.like is None and (image.resize == "random_crop" or image.resize != images[leader].resize)
+        followers[name] = FollowerFinding(
+            leader,
+            image.mode == "index",
+            image.like is not None,
+            is_apart,
+            build_mismatch(odd.scaled, odd.scaled_example),
+            build_mismatch(odd.skewed, odd.skewed_example),
+        )
+    return MaskFindings(classes, followers)
+
+
+def find_mask_troubles(findings: MaskFindings) -> Iterator[str]:
+    """Yields what is wrong with masks."""
+    for name, follower in findings.followers.items():
+        if follower.is_mask and follower.is_apart:
+            yield (
+                f"{name} shows another part of the picture than {follower.leader}; add like: {follower.leader} to "
+                f"images.{name}"
+            )
+        if follower.is_mask and follower.skewed is not None:
+            yield _format_skewed_sizes(name, follower, follower.skewed)
+
+
+def find_mask_warnings(findings: MaskFindings) -> Iterator[str]:
+    """Yields what a user should know about masks, and that may be intended."""
+    for name, follower in findings.followers.items():
+        if not follower.is_mask and follower.skewed is not None:
+            yield _format_skewed_sizes(name, follower, follower.skewed)
+        if not follower.is_like and follower.scaled is not None:
+            yield (
+                f"{name}: {_format_mismatch(follower, follower.scaled)}; add like: {follower.leader} to "
+                f"images.{name}, which brings both together in proportion"
+            )
+    for name, mask in findings.classes.items():
+        numbers = list(mask.shares)
+        if len(numbers) == 1:
+            yield (
+                f"{name}: every pixel of {format_count(mask.masks, 'mask')} is {numbers[0]}: there is nothing to "
+                "learn from it"
+            )
+        elif len(numbers) == _BINARY and str(mask.fill) in numbers:
+            yield (
+                f"{name} holds the class numbers {' and '.join(numbers)} alone, and {mask.fill} is what padding "
+                "holds, too; save masks of two classes with the numbers 0 and 1"
+            )
+
+
+def _format_skewed_sizes(name: str, follower: FollowerFinding, skewed: SizeMismatch) -> str:
+    remedy = f"save each with the height and width of its {follower.leader}"
+    if skewed.size == skewed.leader_size[::-1]:
+        remedy = f"turn each as the EXIF data of its {follower.leader} say, or {remedy}"
+    return f"{name}: {_format_mismatch(follower, skewed)}, and would be stretched out of place; {remedy}"
+
+
+def _format_mismatch(follower: FollowerFinding, found: SizeMismatch) -> str:
+    what = format_count(
+        found.count, *(("mask has", "masks have") if follower.is_mask else ("picture has", "pictures have"))
+    )
+    kind = "another size than" if found is follower.scaled else "other proportions than"
+    return (
+        f"{what} {kind} {follower.leader}, such as in {found.file}: {format_size(found.size)} where "
+        f"{follower.leader} has {format_size(found.leader_size)}, height x width"
+    )
+
+
+def format_size(size: Size) -> str:
+    """Formats a (height, width)."""
+    return f"{size[0]}x{size[1]}"

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.check.masks import compare_sizes, find_leader
+from streamd.cli.check.labels import compare_sizes, find_leader
 from streamd.cli.check.reader_messages import (
     ClassPixels,
     FaultEffect,
@@ -40,9 +40,8 @@ from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.class_numbers import read_class_numbers
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
-from streamd.decode.exif import SIDEWAYS, UPRIGHT, find_orientation, parse_orientation
-from streamd.decode.geometry import Draw, Geometry, Size, compute_covering_size, compute_sample_draws
-from streamd.decode.pillow import read_with_pillow
+from streamd.decode.geometry import SIDEWAYS, UPRIGHT, Draw, Geometry, Size, compute_covering_size, compute_sample_draws
+from streamd.decode.pillow import find_orientation, parse_orientation, read_with_pillow
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
@@ -58,8 +57,7 @@ from streamd.worker.fill_rows import (
     read_label_rows,
 )
 from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
-from streamd.worker.sample_files import SampleBytes
-from streamd.worker.stream_reader import FILE_CHANGED, StreamReader, UnreadFile, open_reader
+from streamd.worker.stream_reader import FILE_CHANGED, SampleBytes, StreamReader, UnreadFile, open_reader
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
 _DIGEST_BYTES: Final = 16

@@ -6,24 +6,32 @@ There is no trainer and no socket.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from streamd.cli.pack.packed_rows import PackedRows
+import numpy as np
+import numpy.typing as npt
+
 from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
 from streamd.config.schema import Config
 from streamd.config.unserved import list_unserved_settings
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
-from streamd.core.sampler import Ids, SampleOrder
+from streamd.core.permutation import Ids, Words, mix64
+from streamd.core.sampler import SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId, StreamSpec
 from streamd.core.status import ClusterStatus
+from streamd.core.text import escape_unprintable
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_local_workers
@@ -34,9 +42,129 @@ from streamd.daemon.streams.catalog import (
     write_sample_manifests,
 )
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.arrays.store import Mask, Pixels
 from streamd.errors import ConfigError, PackError, suggest_name
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_BATCH_ROWS, MAX_TASKS_AHEAD, PACK_BATCH_BYTES, TASK_ROWS
+
+# --- The rows of a pack: the images of some samples, with their boxes and points as they are delivered. Pure.
+
+BoxRows = npt.NDArray[np.float32]  # (n, max, 5) or (n, max, 2)
+_BOX_NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedRows:
+    """The samples `ids`: `images` has the rows of each image, and `boxes` those of each label of boxes or points.
+
+    Both are in the order of the stream. The memory may be that of a slot.
+    """
+
+    ids: Ids
+    images: Mapping[str, Pixels]
+    boxes: Mapping[str, BoxRows] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.iterate_arrays())
+
+    def iterate_arrays(self) -> Iterator[npt.NDArray[Any]]:
+        """Yields all images, then all boxes and points."""
+        yield from self.images.values()
+        yield from self.boxes.values()
+
+    def select_rows(self, kept: Mask) -> PackedRows:
+        """Returns a copy of the rows where `kept` is true."""
+        return PackedRows(
+            self.ids[kept],
+            {name: images[kept] for name, images in self.images.items()},
+            {name: boxes[kept] for name, boxes in self.boxes.items()},
+        )
+
+    def compute_checksums(self) -> Words:
+        """Returns a checksum of each row, over all of its arrays, (n,) uint64."""
+        return combine_checksums([compute_row_checksums(view_row_bytes(array)) for array in self.iterate_arrays()])
+
+
+def view_row_bytes(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Returns the bytes of each row, (n, bytes); a view where the rows are contiguous."""
+    return np.ascontiguousarray(rows).reshape(len(rows), prod(rows.shape[1:])).view(np.uint8)
+
+
+def compute_box_bytes(spec: StreamSpec) -> dict[str, int]:
+    """Returns how many bytes the boxes or points of one sample take as they are delivered, by label."""
+    return {
+        name: label.rows * label.width * _BOX_NUMBER_BYTES for name, label in spec.labels.items() if label.is_ragged
+    }
+
+
+# --- Checksums that compare what was written with what is read back: one for each row, and one over all rows. Pure.
+#
+# They detect failures of a disk or of memory, and not deliberate changes.
+
+
+_WORD_BYTES: Final = 8
+_MIN_SUMMED_WORDS: Final = 2048  # of a blob: below, NumPy's call costs more than the CRC
+
+
+def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
+    """Returns a checksum of each row of a C-contiguous array (n, ...): a weighted sum of its words, (n,) uint64.
+
+    The weights are odd, so a change of any single word is detected, and all different, so swapped words are too. The
+    sum costs a third of a CRC, which would cost an eighth of decoding a small JPEG.
+    """
+    flat = rows.reshape(len(rows), prod(rows.shape[1:]))
+    whole = flat.shape[1] // _WORD_BYTES * _WORD_BYTES
+    weights = _compute_word_weights(whole // _WORD_BYTES + _WORD_BYTES)
+    words = np.ascontiguousarray(flat[:, :whole]).view("<u8")
+    rest = flat[:, whole:].astype(np.uint64)
+    sums: Words = np.einsum("ij,j->i", words, weights[: words.shape[1]])
+    sums += np.einsum("ij,j->i", rest, weights[words.shape[1] :][: rest.shape[1]])
+    return sums
+
+
+@lru_cache(maxsize=8)
+def _compute_word_weights(count: int) -> Words:
+    return mix64(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
+
+
+def combine_checksums(parts: Sequence[Words]) -> Words:
+    """Returns a checksum of each row from those of its parts; that of the only part is the row's own."""
+    combined = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        combined = combined + mix64(part + np.uint64(number))  # mixed: the parts of two rows must not be exchangeable
+    return combined
+
+
+def compute_blob_checksums(blobs: Iterable[bytes | memoryview]) -> Words:
+    """Returns a checksum of each blob, of any length, (n,) uint64."""
+    return np.fromiter(map(_compute_blob_checksum, blobs), np.uint64)
+
+
+def _compute_blob_checksum(blob: bytes | memoryview) -> int:
+    """Returns the CRC of a small blob; for a large one the weighted sum, with the CRC of an incomplete last word."""
+    count = len(blob) // _WORD_BYTES
+    if count < _MIN_SUMMED_WORDS:
+        return zlib.crc32(blob)
+    words = np.frombuffer(blob, "<u8", count)
+    return int(np.einsum("i,i->", words, _compute_word_weights(count))) ^ zlib.crc32(blob[count * _WORD_BYTES :])
+
+
+@dataclass(frozen=True, slots=True)
+class PackChecksum:
+    """The number of rows, and one number that depends on every row and on their order."""
+
+    rows: int = 0
+    digest: int = 0
+
+    def with_added_rows(self, checksums: Words) -> PackChecksum:
+        """Returns the checksum with more rows, given by their own checksums."""
+        places = np.arange(self.rows, self.rows + checksums.size, dtype=np.uint64)
+        mixed = mix64(checksums ^ mix64(places))
+        return PackChecksum(self.rows + checksums.size, (self.digest + int(mixed.sum())) % (1 << 64))
+
+
+# --- Lists one stream and decodes its batches with ordinary workers, in the pack's order, a bounded number at a time.
 
 _MIN_SLOTS: Final = 2  # one being filled, one being written
 _BATCHES_PER_MEMORY: Final = 8  # that a batch may take
@@ -64,7 +192,7 @@ class BatchDecoder:
     callbacks, runs in one event loop.
     """
 
-    waits_for_data: Final = False  # if data are missing the pack fails; the next run continues after what is written
+    waits_for_data: Final = False  # if data are missing the pack fails
 
     def __init__(self, stream: ServedStream, engine: BatchEngine, slots: SlotStore, budget: DecodeBudget) -> None:
         self._stream, self._engine, self._slots, self._budget = stream, engine, slots, budget
@@ -295,3 +423,104 @@ def compute_pack_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
     """How many samples are decoded and written together: whole tasks, where one fits."""
     rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.sample_bytes
     return min(max(1, rows if rows < TASK_ROWS else rows // TASK_ROWS * TASK_ROWS), MAX_BATCH_ROWS)
+
+
+# --- The interface between a pack run and the formats.
+
+
+_BLOCK_BATCHES: Final = 64  # batches whose ids are planned at a time
+
+
+@dataclass(frozen=True, slots=True)
+class PackJob:
+    """The stream to pack, whose batches are in the order of the pack, and the folder or file to write.
+
+    `scratch_path` is a path for a temporary file; others may begin with its name. They last until the pack is in place.
+    """
+
+    stream: ServedStream
+    product_path: Path
+    scratch_path: Path
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of all images of a sample."""
+        return self.stream.spec.sample_bytes
+
+    def iterate_kept_ids(self, bad_ids: Ids) -> Iterator[Ids]:
+        """Yields the sample ids of the pack's rows in order, a block at a time."""
+        batches = self.stream.spec.batches
+        for first in range(0, batches, _BLOCK_BATCHES):
+            ids, _ = self.stream.compute_planned_ids_of_batches(0, range(first, min(first + _BLOCK_BATCHES, batches)))
+            yield ids[~np.isin(ids, bad_ids)] if bad_ids.size else ids
+
+
+class WholeShards(NamedTuple):
+    """The shards of a pack that are complete, and the rows in them."""
+
+    rows: int = 0
+    files: int = 0
+
+
+class PackWriter(Protocol):
+    """Writes one format. Used by one thread at a time.
+
+    Everything raises OSError when the disk refuses.
+    """
+
+    @property
+    def whole_shards(self) -> WholeShards:
+        """The shards that are whole: all after `finish_pack`, and before it none where the format is one file."""
+
+    def resume_after_shards(self, whole: WholeShards) -> None:
+        """Continues after these shards, which are safe on the disk, and removes what lies beyond them.
+
+        Must be called before anything else.
+        """
+
+    def append_rows(self, rows: PackedRows) -> Words:
+        """Writes more rows, and returns a checksum of each, (n,) uint64."""
+
+    def sync_to_disk(self) -> None:
+        """Syncs all rows to the disk."""
+
+    def finish_pack(self, bad_ids: Ids) -> None:
+        """Completes and closes the pack after the last row; the samples `bad_ids` were left out."""
+
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
+        """Yields the checksums of all rows, read back from the disk, a block at a time.
+
+        Raises PackError if labels differ from those that were written.
+        """
+
+    def estimate_bytes(self) -> int:
+        """Returns about how many bytes the whole pack takes on the disk."""
+
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
+        """Returns the keys of a stream's configuration that serve the pack at `pack_path`."""
+
+    def close(self) -> None:
+        """Closes all files."""
+
+
+def build_read_mismatch_error(path: Path) -> PackError:
+    """Builds the error for a pack whose content differs from what was written."""
+    return PackError(
+        f"{escape_unprintable(str(path))} does not read back from the disk as it was written: the disk or this "
+        "machine's memory is failing. Nothing was put in place; check the disk, then pack again with --restart"
+    )
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Drops a file from the page cache, so that the next read comes from the disk."""
+    with path.open("rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:
+    """Writes all bytes at an offset. Raises OSError."""
+    memory = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
+    while memory:
+        written = os.pwrite(descriptor, memory, offset)
+        memory, offset = memory[written:], offset + written

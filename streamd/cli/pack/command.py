@@ -76,8 +76,9 @@ def pack(
     such sample ends the command.
 
     The pack is made in a hidden folder beside DEST, read back from the disk and compared, then renamed: what is at DEST
-    is always complete. If the command is interrupted in any way, run it again: it continues where it stopped. At the
-    end, the command prints what to write into the configuration.
+    is always complete. If the command is interrupted in any way, run it again: npy and tar continue after the last file
+    that is whole, hdf5 and lmdb begin again, and the command says which. At the end, it prints what to write into the
+    configuration.
 
     \b
     Examples:
@@ -105,9 +106,8 @@ def _run_pack(config: Path, given: tuple[str, Path, str, bool, bool, str | None]
         try:
             return run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
-            shown.print_note(
-                "stopped; nothing has been put in place yet. Run the same command again to continue where it stopped"
-            )
+            next_run = run.describe_next_run(options.format)
+            shown.print_note(f"stopped; nothing has been put in place yet. Run the same command again: {next_run}")
             raise
 
 
@@ -161,7 +161,7 @@ class _WarningHandler(logging.Handler):
 
 
 def _print_result(result: PackResult, stream: str) -> None:
-    from streamd.cli.pack.config_snippet import format_yaml  # noqa: PLC0415 - as above
+    from streamd.cli.pack.label_cells import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
     from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list  # noqa: PLC0415 - as above
 

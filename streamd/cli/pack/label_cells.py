@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import io
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
+from ruamel.yaml import YAML
 
-from streamd.cli.pack.packed_rows import BoxRows
+from streamd.cli.pack.batches import BoxRows
+from streamd.config.schema import StreamConfig
 from streamd.core.sampler import Ids
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import ONLY_IMAGE, ImageSpec, LabelSpec, StreamSpec
 from streamd.dataset.labels.encode import MISSING_WORDS, is_list_text, order_classes
 from streamd.dataset.manifest.columns import RaggedColumn, choose_name_key, choose_unused_key
 from streamd.dataset.manifest.manifest import Manifest
@@ -33,14 +37,18 @@ def collect_sample_cells(manifest: Manifest, ids: Ids, taken: Iterable[str] = ()
     weights are called as neither a label nor any of `taken`.
     """
     known = {*manifest.labels, *taken}
-    labels = {
-        name: _convert_labels_to_cells(spec, manifest.gather_label(name, ids))
-        for name, spec in manifest.labels.items()
-        if not spec.is_ragged
-    }
+    cells: dict[str, CellValues] = {}
+    for name, spec in manifest.labels.items():
+        if spec.is_ragged:
+            continue
+        rows = manifest.gather_label(name, ids)
+        if spec.type == "category":
+            cells[name] = build_class_array(spec)[rows]
+        else:
+            cells[name] = np.char.decode(rows, "utf-8") if spec.type == "string" else rows
     weights = {choose_weight_key(known): manifest.gather_weights(ids)} if manifest.has_weights else {}
     names = decode_names(manifest.display_names(ids.tolist()))
-    return {choose_name_key(known): names, **labels, **weights}
+    return {choose_name_key(known): names, **cells, **weights}
 
 
 def decode_names(names: Sequence[bytes]) -> CellValues:
@@ -52,14 +60,6 @@ def encode_names(names: CellValues) -> CellValues:
     """Encodes names that are texts as bytes, (n,), of the width of the longest."""
     encoded: CellValues = np.char.encode(names, "utf-8")
     return encoded
-
-
-def _convert_labels_to_cells(spec: LabelSpec, rows: CellValues) -> CellValues:
-    if spec.type == "category":
-        return build_class_array(spec)[rows]
-    if spec.type == "string":
-        return np.char.decode(rows, "utf-8")
-    return rows
 
 
 def build_class_array(spec: LabelSpec) -> CellValues:
@@ -96,27 +96,20 @@ def build_label_reading_settings(
 def build_label_setting(spec: LabelSpec, label_name: str, *, is_delivered: bool = False) -> object:
     """Returns the setting of one label, read from `label_name`; empty for its own name."""
     keys: dict[str, object] = {"from": label_name} if label_name else {}
+    # Boxes or points, which a pack holds as xyxy and as x and y.
     if spec.is_ragged:
-        return {"type": spec.type, **keys, **_build_box_keys(spec, is_delivered=is_delivered)}
-    if spec.type == "tags" or (spec.type == "category" and not _is_class_numbering_recoverable(spec)):
-        keys["classes"] = list(spec.classes)
-    return {"type": spec.type, **keys} if keys else spec.type
-
-
-def _build_box_keys(spec: LabelSpec, *, is_delivered: bool) -> dict[str, object]:
-    """Returns the keys of boxes or points, which a pack holds as xyxy and as x and y."""
-    keys: dict[str, object] = {"max": spec.rows}
-    keys |= {"of": spec.image} if spec.image else {}
-    keys |= {"unit": spec.unit} if spec.unit != "pixel" and not is_delivered else {}
-    keys |= {"min_visible": spec.min_visible} if spec.min_visible else {}
-    return keys | ({"classes": list(spec.classes)} if spec.classes else {})
-
-
-def _is_class_numbering_recoverable(spec: LabelSpec) -> bool:
-    """Returns whether the classes would get the same numbers from the data alone."""
+        keys = {"type": spec.type, **keys, "max": spec.rows}
+        keys |= {"of": spec.image} if spec.image else {}
+        keys |= {"unit": spec.unit} if spec.unit != "pixel" and not is_delivered else {}
+        keys |= {"min_visible": spec.min_visible} if spec.min_visible else {}
+        return keys | ({"classes": list(spec.classes)} if spec.classes else {})
+    # Classes are listed unless they would get the same numbers from the data alone.
     names = [str(each) for each in spec.classes]
     are_plain = not any(name.casefold() in MISSING_WORDS or is_list_text(name) for name in names)
-    return all(spec.counts) and are_plain and order_classes(names) == spec.classes
+    is_recoverable = all(spec.counts) and are_plain and order_classes(names) == spec.classes
+    if spec.type == "tags" or (spec.type == "category" and not is_recoverable):
+        keys["classes"] = list(spec.classes)
+    return {"type": spec.type, **keys} if keys else spec.type
 
 
 # --- Boxes and points beside the images of a pack: as the data have them, or as they are delivered. Pure.
@@ -134,7 +127,17 @@ BoxLists = list[list[list[float]]]
 
 def list_upright_boxes(label: LabelSpec, rows: Iterable[BoxRows]) -> BoxLists:
     """Returns the boxes or points of some samples for their upright pictures, in the unit of the data."""
-    return [_list_values(label, each) for each in rows]
+    found: BoxLists = []
+    for each in rows:
+        if label.type == "points":
+            visible: npt.NDArray[np.bool_] = np.asarray(~np.isnan(each).any(axis=1))
+            whole = np.where(visible[:, None], each, np.float32(_HIDDEN))
+            found.append(np.concatenate([whole, visible[:, None].astype(np.float32)], axis=1).tolist())
+        else:
+            classes = _convert_classes(label, each[:, _CORNERS]).tolist()
+            corners = each[:, :_CORNERS].tolist()
+            found.append([[*place, number] for place, number in zip(corners, classes, strict=True)])
+    return found
 
 
 def collect_delivered_boxes(manifest: Manifest, name: str, ids: Ids, delivered: BoxRows) -> RaggedColumn:
@@ -147,11 +150,6 @@ def collect_delivered_boxes(manifest: Manifest, name: str, ids: Ids, delivered: 
         counts = manifest.ragged_column(name)[ids].counts
     kept = np.arange(label.rows) < counts[:, None]
     return RaggedColumn(np.cumsum(counts, dtype=np.int64), values[kept])
-
-
-def list_delivered_boxes(manifest: Manifest, name: str, ids: Ids, delivered: BoxRows) -> BoxLists:
-    """Returns what `collect_delivered_boxes` does as lists, one for each sample."""
-    return collect_delivered_boxes(manifest, name, ids, delivered).tolist()
 
 
 def build_fixed_boxes(label: LabelSpec, delivered: BoxRows) -> BoxRows:
@@ -168,18 +166,114 @@ def build_fixed_boxes(label: LabelSpec, delivered: BoxRows) -> BoxRows:
     return values
 
 
-def _list_values(label: LabelSpec, rows: BoxRows) -> list[list[float]]:
-    if label.type == "points":
-        visible: npt.NDArray[np.bool_] = np.asarray(~np.isnan(rows).any(axis=1))
-        whole = np.where(visible[:, None], rows, np.float32(_HIDDEN))
-        return np.concatenate([whole, visible[:, None].astype(np.float32)], axis=1).tolist()  # type: ignore[no-any-return]  # numbers
-    classes = _convert_classes(label, rows[:, _CORNERS]).tolist()
-    return [[*corners, number] for corners, number in zip(rows[:, :_CORNERS].tolist(), classes, strict=True)]
-
-
 def _convert_classes(label: LabelSpec, numbers: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     """Returns class numbers as cells hold them: the class itself where all classes are whole numbers."""
     codes = numbers.astype(np.int64)
     if label.classes and all(isinstance(each, int) for each in label.classes):
         return np.array(label.classes, np.int64)[codes]
     return codes
+
+
+# --- Formats the part of a configuration that serves a pack.
+
+
+_KEPT_SETTINGS: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
+_INDEX_FILLS: Final = {"uint8": 255, "uint16": 65535}  # the configuration's defaults
+_ENTRY_MODES: Final = frozenset({"index", "RGBA"})  # of arrays, these are served by `images` only
+_WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
+
+
+def format_yaml(settings: Mapping[str, object]) -> str:
+    """Formats `settings` as YAML; a value without nested mappings or lists is in one line."""
+    yaml = YAML()
+    yaml.default_flow_style = None
+    yaml.width = _WIDTH_CHARS
+    text = io.StringIO()
+    yaml.dump(dict(settings), text)
+    return text.getvalue()
+
+
+def collect_kept_settings(stream: StreamConfig) -> dict[str, object]:
+    """Returns the stream's settings that a pack does not change, and without which a training would differ."""
+    kept = {key: getattr(stream, key) for key in _KEPT_SETTINGS if key in stream.model_fields_set}
+    return {
+        key: value.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(value, BaseModel) else value
+        for key, value in kept.items()
+    }
+
+
+def is_only_image(spec: StreamSpec) -> bool:
+    """Whether samples have one image that `image` describes, and not an entry of `images`."""
+    return spec.images.keys() == {ONLY_IMAGE}
+
+
+def build_decoded_pack_settings(
+    source: object,
+    spec: StreamSpec,
+    name_pattern: str = "",
+    places: Mapping[str, str | None] | None = None,
+    taken: Iterable[str] = (),
+) -> dict[str, object]:
+    """Returns the keys of a stream that serve a pack of decoded images; see `build_label_reading_settings`.
+
+    `places` has the value of `from` for each of several images, None for one that is the source's own.
+    """
+    labels = build_label_reading_settings(spec, name_pattern, taken, is_delivered=True)
+    return {"source": source, **labels, **build_decoded_image_settings(spec, places or {ONLY_IMAGE: None})}
+
+
+def build_decoded_image_settings(spec: StreamSpec, places: Mapping[str, str | None]) -> dict[str, object]:
+    """Returns `image:` or `images:` for a pack of decoded images, which have the size of the stream."""
+    if is_only_image(spec) and spec.image.mode not in _ENTRY_MODES:
+        return {"image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
+    return {
+        "images": {
+            name: {
+                **({} if (place := places[name]) is None else {"from": place}),
+                "size": [image.height, image.width],
+                **_build_number_keys(image, spec),
+            }
+            for name, image in spec.images.items()
+        }
+    }
+
+
+def build_encoded_image_settings(
+    spec: StreamSpec, suffixes: Mapping[str, str] | None, *, is_delivered: bool = False
+) -> dict[str, object]:
+    """Returns `image:` for a pack of encoded images, the same as the stream's; with `suffixes` their `images:`.
+
+    `is_delivered`: the images have the size of the stream already.
+    """
+    keys = {name: _build_encoded_keys(image, spec, is_delivered=is_delivered) for name, image in spec.images.items()}
+    if suffixes is None:
+        return {"image": keys[ONLY_IMAGE]}
+    return {"images": {name: {"from": suffixes[name], **own} for name, own in keys.items()}}
+
+
+def _build_encoded_keys(image: ImageSpec, spec: StreamSpec, *, is_delivered: bool) -> dict[str, object]:
+    numbers = _build_number_keys(image, spec)
+    size = [image.height, image.width]
+    if is_delivered:
+        return {"size": size, **numbers}
+    if image.like is not None:
+        other = spec.images[image.like]
+        own = {} if size == [other.height, other.width] else {"size": size}
+        return {"like": image.like, **own, **numbers}
+    resize = {} if image.resize == "stretch" else {"resize": image.resize}
+    exact = {"exact": True} if image.exact else {}
+    drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
+    return {"size": size, **numbers, **resize, **exact, **drawn}
+
+
+def _build_number_keys(image: ImageSpec, spec: StreamSpec) -> dict[str, object]:
+    """Returns what the numbers of an image are: mode, channels, dtype, range, fill, and a normalize of its own."""
+    mode = image.mode
+    keys: dict[str, object] = {} if mode == "RGB" else {"mode": mode}
+    keys |= {"channels": image.channels} if mode == "raw" else {}
+    keys |= {"dtype": image.dtype} if image.dtype != "uint8" else {}
+    keys |= {} if image.range is None else {"range": list(image.range)}
+    keys |= {} if image.fill == (_INDEX_FILLS[image.dtype] if mode == "index" else 0) else {"fill": image.fill}
+    if mode != "index" and image.normalize != spec.normalize:
+        keys["normalize"] = image.normalize if isinstance(image.normalize, str) else dict(image.normalize)
+    return keys

@@ -7,56 +7,179 @@ table, in pixels of the delivered image.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamd.cli.pack.config_snippet import build_decoded_pack_settings, is_only_image
-from streamd.cli.pack.label_cells import CellValues, collect_delivered_boxes, collect_sample_cells
-from streamd.cli.pack.row_files import (
-    KeptRows,
+from streamd.cli.pack.batches import (
+    BoxRows,
+    PackedRows,
     PackJob,
-    RowFiles,
-    RowFilesWriter,
+    WholeShards,
     build_read_mismatch_error,
+    combine_checksums,
+    compute_box_bytes,
+    compute_row_checksums,
     drop_from_page_cache,
+    write_all_at,
+)
+from streamd.cli.pack.label_cells import (
+    CellValues,
+    build_decoded_pack_settings,
+    collect_delivered_boxes,
+    collect_sample_cells,
+    is_only_image,
 )
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, ImageSpec, LabelSpec
-from streamd.dataset.manifest.columns import PACKED_TABLE, RaggedColumn
+from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.manifest.columns import PACKED_TABLE
 from streamd.errors import PackError
+from streamd.limits import PACK_BATCH_BYTES
 
 _HEADER_BYTES: Final = 128
 _ONLY_STEM: Final = "images"
 _EXTRA_SAMPLE_BYTES: Final = 64  # for a sample's row in the table, mostly for its name
+_FILE_MODE: Final = 0o644
+_UNBOUNDED_ROWS: Final = 1 << 62  # rows in a temporary file
+RowBytes = npt.NDArray[np.uint8]
 
 
-class NpyWriter(RowFilesWriter):
-    """Writes `npy`. One file of each image takes at most `shard_bytes`, unless a single row takes more."""
+@dataclass(slots=True)
+class RowFiles:
+    """The files `path(0)`, `path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
+
+    Every row is written at its own offset, so a run that continues after row n overwrites rows that an interrupted run
+    may have written in part.
+    """
+
+    build_path: Callable[[int], Path]
+    header_bytes: int
+    row_bytes: int
+    rows_per_file: int
+    row_count: int = 0
+    _descriptor: int = -1
+    _file_number: int = -1
+
+    def truncate_after_rows(self, rows: int) -> None:
+        """Continues after this many rows, and removes everything after them."""
+        self.row_count = rows
+        number, within = divmod(rows, self.rows_per_file)
+        if within and self.build_path(number).exists():
+            os.truncate(self.build_path(number), self.header_bytes + within * self.row_bytes)
+        beyond = number + bool(within)
+        while self.build_path(beyond).exists():
+            self.build_path(beyond).unlink()
+            beyond += 1
+
+    def append_rows(self, images: Pixels) -> None:
+        """Writes more rows."""
+        while len(images):
+            number, within = divmod(self.row_count, self.rows_per_file)
+            part, images = images[: self.rows_per_file - within], images[self.rows_per_file - within :]
+            if number != self._file_number:
+                self.sync_to_disk()
+                self.close()
+                self._descriptor = os.open(self.build_path(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+                self._file_number = number
+            offset = self.header_bytes + within * self.row_bytes
+            write_all_at(self._descriptor, np.ascontiguousarray(part), offset)
+            # The rows go to the disk at once. Otherwise it would be idle until the next sync, which would take longer.
+            os.posix_fadvise(self._descriptor, offset, part.nbytes, os.POSIX_FADV_DONTNEED)
+            self.row_count += len(part)
+
+    def sync_to_disk(self) -> None:
+        """Syncs all rows to the disk, and drops them from the page cache, which other readers need."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = self._file_number = -1
+
+    def list_row_counts(self) -> list[int]:
+        """Returns the number of rows of each file."""
+        whole, rest = divmod(self.row_count, self.rows_per_file)
+        return [self.rows_per_file] * whole + [rest] * bool(rest)
+
+    def read_rows(self, start: int, stop: int) -> RowBytes:
+        """Returns the rows from `start` to `stop`, (n, bytes of a row)."""
+        rows = np.zeros((stop - start, self.row_bytes), np.uint8)
+        while start < stop:
+            number, within = divmod(start, self.rows_per_file)
+            count = min(stop - start, self.rows_per_file - within)
+            memory = memoryview(rows[len(rows) - (stop - start) :][:count].reshape(-1).data)
+            offset = self.header_bytes + within * self.row_bytes
+            with self.build_path(number).open("rb", buffering=0) as file:
+                # Rows that the file lacks stay zero, which their checksums will show.
+                while memory and (there := os.preadv(file.fileno(), [memory], offset)):
+                    memory, offset = memory[there:], offset + there
+            start += count
+        return rows
+
+
+class NpyWriter:
+    """Writes `npy`. One file of each image takes at most `shard_bytes`, unless a single row takes more.
+
+    Boxes and points as they are delivered are known only while rows are written, so they wait for the end as rows of
+    temporary files.
+    """
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
         images = job.stream.spec.images
-        most = max(1, shard_bytes // max(image.row_bytes for image in images.values()))
+        self._job = job
+        self._rows_per_file = max(1, shard_bytes // max(image.row_bytes for image in images.values()))
         self._stems = choose_file_stems(images)
-        super().__init__(
-            job,
-            {
-                name: RowFiles(partial(self._build_rows_path, name), _HEADER_BYTES, image.row_bytes, most)
-                for name, image in images.items()
-            },
-        )
+        self._image_files = {
+            name: RowFiles(partial(self._build_rows_path, name), _HEADER_BYTES, image.row_bytes, self._rows_per_file)
+            for name, image in images.items()
+        }
+        self._box_files = {
+            name: RowFiles(partial(self._build_box_path, number), 0, row_bytes, _UNBOUNDED_ROWS)
+            for number, (name, row_bytes) in enumerate(compute_box_bytes(job.stream.spec).items())
+        }
+        self._all_files = [*self._image_files.values(), *self._box_files.values()]
 
     def _build_rows_path(self, image: str, number: int) -> Path:
         return self._job.product_path / f"{self._stems[image]}-{number:05}.npy"
 
-    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
+    def _build_box_path(self, label: int, number: int) -> Path:
+        """Returns the path of the only temporary file of a label; for other numbers, one at which no file is."""
+        name = f"{self._job.scratch_path.name}-boxes-{label}" + (f"-{number}" if number else "")
+        return self._job.scratch_path.with_name(name)
+
+    @property
+    def _row_count(self) -> int:
+        return self._all_files[0].row_count
+
+    @property
+    def whole_shards(self) -> WholeShards:
+        files = self._row_count // self._rows_per_file
+        return WholeShards(files * self._rows_per_file, files)
+
+    def resume_after_shards(self, whole: WholeShards) -> None:
         self._job.product_path.mkdir(exist_ok=True)
-        super().resume_after_rows(rows, position)
+        for files in self._all_files:
+            files.truncate_after_rows(whole.rows)
+
+    def append_rows(self, rows: PackedRows) -> Words:
+        for files, array in zip(self._all_files, rows.iterate_arrays(), strict=True):
+            files.append_rows(array)
+        return rows.compute_checksums()
+
+    def sync_to_disk(self) -> None:
+        for files in self._all_files:
+            files.sync_to_disk()
 
     def finish_pack(self, bad_ids: Ids) -> None:
         self.close()
@@ -65,27 +188,39 @@ class NpyWriter(RowFilesWriter):
             for number, count in enumerate(files.list_row_counts()):
                 with self._build_rows_path(name, number).open("r+b") as file:
                     file.write(_encode_npy_header((count, *image.shape), image.dtype))
-        with pq.ParquetWriter(self._job.product_path / PACKED_TABLE, self._build_empty_table().schema) as writer:
+        # An empty table has the types of all columns.
+        spec, no_ids = self._job.stream.spec, np.empty(0, np.int64)
+        no_boxes = {name: np.empty((0, *spec.labels[name].shape), np.float32) for name in self._box_files}
+        schema = self._build_label_table(no_ids, no_boxes).schema
+        with pq.ParquetWriter(self._job.product_path / PACKED_TABLE, schema) as writer:
             for table in self._iterate_label_tables(bad_ids):
                 writer.write_table(table, row_group_size=len(table))
 
-    def _build_empty_table(self) -> pa.Table:
-        spec, none = self._job.stream.spec, np.empty(0, np.int64)
-        boxes = {name: np.empty((0, *spec.labels[name].shape), np.float32) for name in self._box_files}
-        return self._build_label_table(KeptRows(slice(0, 0), none, boxes))
-
     def _iterate_label_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
-        return (self._build_label_table(kept) for kept in self.iterate_kept_rows(bad_ids) if kept.ids.size)
+        """Yields the labels, and the boxes and points as delivered, of the pack's samples, a block at a time."""
+        spec, first = self._job.stream.spec, 0
+        for ids in self._job.iterate_kept_ids(bad_ids):
+            stop = first + ids.size
+            boxes = {
+                name: files.read_rows(first, stop).view(np.float32).reshape(-1, *spec.labels[name].shape)
+                for name, files in self._box_files.items()
+            }
+            if ids.size:
+                yield self._build_label_table(ids, boxes)
+            first = stop
 
-    def _build_label_table(self, kept: KeptRows) -> pa.Table:
+    def _build_label_table(self, ids: Ids, delivered: Mapping[str, BoxRows]) -> pa.Table:
         manifest = self._job.stream.manifest
-        values = collect_sample_cells(manifest, kept.ids)
+        values = collect_sample_cells(manifest, ids)
         columns = {name: _build_label_column(each, manifest.labels.get(name)) for name, each in values.items()}
-        boxes = {
-            name: _build_box_column(collect_delivered_boxes(manifest, name, kept.ids, rows))
-            for name, rows in kept.boxes.items()
-        }
-        return pa.table({**columns, **boxes})
+        for name, rows in delivered.items():
+            # The cells are lists of boxes or points, each a list of numbers.
+            boxes = collect_delivered_boxes(manifest, name, ids, rows)
+            total, width = boxes.numbers.shape
+            numbers: pa.Array[Any] = pa.array(boxes.numbers.reshape(-1))
+            lists: pa.Array[Any] = pa.ListArray.from_arrays((np.arange(total + 1) * width).tolist(), numbers)
+            columns[name] = pa.ListArray.from_arrays([0, *boxes.ends.tolist()], lists)
+        return pa.table(columns)
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         path = self._job.product_path / PACKED_TABLE
@@ -94,25 +229,34 @@ class NpyWriter(RowFilesWriter):
             for number, table in enumerate(self._iterate_label_tables(bad_ids)):
                 if not file.read_row_group(number).equals(table):
                     raise build_read_mismatch_error(path)
-        yield from self.read_row_checksums()
+        for files in self._all_files:
+            for number in range(len(files.list_row_counts())):
+                drop_from_page_cache(files.build_path(number))
+        together = max(1, PACK_BATCH_BYTES // sum(files.row_bytes for files in self._all_files))
+        for start in range(0, self._row_count, together):
+            stop = min(start + together, self._row_count)
+            yield combine_checksums([compute_row_checksums(files.read_rows(start, stop)) for files in self._all_files])
 
     def estimate_bytes(self) -> int:
         samples = self._job.stream.spec.samples
-        return samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES) + self._estimate_box_bytes()
+        # Boxes and points are written twice: to temporary files, and to the table.
+        boxes = 2 * sum(files.row_bytes for files in self._box_files.values())
+        return samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES + boxes)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec = self._job.stream.spec
         source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / PACKED_TABLE)}
         if is_only_image(spec):
             return build_decoded_pack_settings(source, spec)
-        places = {name: self._build_served_path(pack_path, name) for name in spec.images}
+        # The file of each image, or the pattern of its files.
+        number = "*" if len(self._all_files[0].list_row_counts()) > 1 else "00000"
+        places = {name: str(pack_path / f"{self._stems[name]}-{number}.npy") for name in spec.images}
         first = next(iter(places))
         return build_decoded_pack_settings({**source, "path": places[first]}, spec, places={**places, first: None})
 
-    def _build_served_path(self, pack_path: Path, image: str) -> str:
-        """Returns the file of an image, or the pattern of its files."""
-        number = "*" if len(self._image_files[image].list_row_counts()) > 1 else "00000"
-        return str(pack_path / f"{self._stems[image]}-{number}.npy")
+    def close(self) -> None:
+        for files in self._all_files:
+            files.close()
 
 
 def choose_file_stems(images: Mapping[str, ImageSpec]) -> dict[str, str]:
@@ -131,15 +275,6 @@ def _encode_npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
             f"this NumPy writes headers of {len(header)} bytes; install another version, or use --format hdf5"
         )
     return header
-
-
-def _build_box_column(boxes: RaggedColumn) -> pa.Array[Any]:
-    """Builds a column whose cells are lists of boxes or points, each a list of numbers."""
-    total, width = boxes.numbers.shape
-    numbers: pa.Array[Any] = pa.array(boxes.numbers.reshape(-1))
-    rows: pa.Array[Any] = pa.ListArray.from_arrays((np.arange(total + 1) * width).tolist(), numbers)
-    cells: pa.Array[Any] = pa.ListArray.from_arrays([0, *boxes.ends.tolist()], rows)
-    return cells
 
 
 def _build_label_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:

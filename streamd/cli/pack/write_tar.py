@@ -12,44 +12,174 @@ images.
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final
 
+import cv2
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from streamd.cli.pack.config_snippet import build_encoded_image_settings, is_only_image
-from streamd.cli.pack.label_cells import (
-    BoxLists,
-    CellValues,
-    build_label_reading_settings,
-    collect_sample_cells,
-    list_delivered_boxes,
-    list_upright_boxes,
+from streamd.cli.pack.batches import (
+    BoxRows,
+    PackedRows,
+    PackJob,
+    WholeShards,
+    compute_blob_checksums,
+    drop_from_page_cache,
+    write_all_at,
 )
-from streamd.cli.pack.packed_rows import BoxRows, PackedRows, compute_blob_checksums
-from streamd.cli.pack.row_files import PackJob, drop_from_page_cache, write_all_at
-from streamd.cli.pack.tar_members import (
-    END_BLOCKS,
-    choose_format_suffix,
-    choose_image_suffixes,
-    encode_image,
-    encode_sample,
-    iterate_shard_samples,
+from streamd.cli.pack.label_cells import (
+    build_encoded_image_settings,
+    build_label_reading_settings,
+    collect_delivered_boxes,
+    collect_sample_cells,
+    is_only_image,
+    list_upright_boxes,
 )
 from streamd.core.host import count_processors
 from streamd.core.permutation import Ids, Words
-from streamd.core.spec import LabelSpec
+from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.manifest.columns import choose_unused_key
+from streamd.dataset.manifest.manifest import Manifest
 from streamd.decode.boxes import align_label_rows
 from streamd.decode.decoders import read_geometry
+from streamd.decode.sniff import detect_format
 from streamd.errors import PackError
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
+
+# --- The members of a pack of kind tar: their names, their headers, and images as encoded files. Pure.
+#
+# Headers are made here since the library would take ten times as long.
+
+KEY_DIGITS: Final = 9
+END_BLOCKS: Final = bytes(2 * tarfile.BLOCKSIZE)
+LABEL_SUFFIXES: Final = ("cls", "json")
+_BLOCK_BYTES: Final = tarfile.BLOCKSIZE
+_FORMAT_SUFFIXES: Final = {
+    "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "PPM": "ppm",
+    "AVIF": "avif",
+}  # fmt: skip
+_USUAL_SUFFIXES: Final = {"jpeg": "jpg", "jfif": "jpg", "tiff": "tif"}
+_KNOWN_SUFFIXES: Final = frozenset({*_FORMAT_SUFFIXES.values(), "pgm", "pbm", "pnm", "npy"})
+_SIZE_FIELD: Final = slice(124, 135)
+_CHECKSUM_FIELD: Final = slice(148, 156)
+
+Image = npt.NDArray[Any]
+
+
+def choose_image_suffixes(spec: StreamSpec, manifest: Manifest) -> dict[str, str]:
+    """Returns the suffix of each of several images: its name, with the ending that all of its files have, if they have.
+
+    Shards name the images of every sample alike, while the source may have JPEGs beside PNGs.
+    """
+    suffixes: dict[str, str] = {}
+    for name, image in spec.images.items():
+        ending = choose_encoded_suffix(image) if manifest.arrays is not None else _find_common_ending(manifest, name)
+        plain = name.lower().lstrip(".") or "image"
+        suffixes[name] = choose_unused_key(
+            f"{plain}.{ending}" if ending else plain, {*suffixes.values(), *LABEL_SUFFIXES}
+        )
+    return suffixes
+
+
+def _find_common_ending(manifest: Manifest, image: str) -> str:
+    """Returns the ending of the names of an image's files, as in jpg; empty if they differ, or are no image's."""
+    listed = manifest.images.get(image)
+    look_up = manifest.file_name if listed is None else listed.file_name
+    found = ""
+    for sample_id in range(manifest.samples):
+        ending = PurePosixPath(look_up(sample_id).decode(errors="replace")).suffix[1:].lower()
+        usual = _USUAL_SUFFIXES.get(ending, ending)
+        if usual not in _KNOWN_SUFFIXES or found not in {"", usual}:
+            return ""
+        found = usual
+    return found
+
+
+def choose_encoded_suffix(image: ImageSpec) -> str:
+    """Returns the ending of the files that `encode_image` makes of rows of an array."""
+    return "npy" if image.mode == "raw" else "png"
+
+
+def choose_format_suffix(blob: bytes) -> str:
+    """Returns the suffix of an encoded image, by its content."""
+    return _FORMAT_SUFFIXES[detect_format(blob)]
+
+
+def encode_image(image: Image, spec: ImageSpec) -> bytes:
+    """Encodes a row of an array without loss: numbers of mode raw as .npy, pixels and class numbers as PNG."""
+    if spec.mode == "raw":
+        file = io.BytesIO()
+        np.save(file, image)
+        return file.getvalue()
+    shown = image[:, :, _BLUE_FIRST[spec.channels]] if image.ndim > 2 else image  # noqa: PLR2004 - height and width
+    done, data = cv2.imencode(".png", shown, [cv2.IMWRITE_PNG_COMPRESSION, 1])  # little compression is fast
+    if not done:
+        raise PackError(f"an image of {image.shape[1]}x{image.shape[0]} cannot be written as a PNG; use --format npy")
+    return data.tobytes()
+
+
+_BLUE_FIRST: Final = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}  # as the library wants them
+
+
+# --- samples in shards
+
+
+def encode_sample(number: int, members: Mapping[str, bytes]) -> bytes:
+    """Returns the members of one sample, by suffix, as they are stored in a shard."""
+    key = b"%0*d" % (KEY_DIGITS, number)
+    parts = (
+        (_encode_tar_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
+    )
+    return b"".join(header + data + bytes(-len(data) % _BLOCK_BYTES) for header, data in parts)
+
+
+def iterate_shard_samples(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the members of each sample as they are stored in a shard."""
+    key, parts = b"", list[bytes]()
+    while (header := file.read(_BLOCK_BYTES)).strip(b"\0"):
+        size = int(header[_SIZE_FIELD] or b"0", 8)
+        if header[:KEY_DIGITS] != key and parts:
+            yield b"".join(parts)
+            parts = []
+        key = header[:KEY_DIGITS]
+        parts += [header, file.read(size + -size % _BLOCK_BYTES)]
+    if parts:
+        yield b"".join(parts)
+
+
+def _build_header_template() -> bytes:
+    """Builds a header without name, size and checksum."""
+    member = tarfile.TarInfo()
+    member.mode = 0o644
+    header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    header[_SIZE_FIELD], header[_CHECKSUM_FIELD] = bytes(11), bytes(8)
+    return bytes(header)
+
+
+_HEADER_TEMPLATE: Final = _build_header_template()
+_HEADER_TEMPLATE_SUM: Final = sum(_HEADER_TEMPLATE) + 8 * ord(" ")  # the checksum counts as blanks
+
+
+def _encode_tar_header(name: bytes, size: int) -> bytes:
+    """Returns the header that the library would make in ten times as long."""
+    digits = b"%011o" % size
+    header = bytearray(_HEADER_TEMPLATE)
+    header[: len(name)] = name
+    header[_SIZE_FIELD] = digits
+    header[_CHECKSUM_FIELD] = b"%06o\0 " % (_HEADER_TEMPLATE_SUM + sum(name) + sum(digits))
+    return bytes(header)
+
+
+# --- `tar`: a folder of WebDataset shards, 000000.tar and so on.
 
 _EXTRA_IMAGE_BYTES: Final = 2 * tarfile.BLOCKSIZE  # for the header of an image, and the padding behind it
 _EXTRA_SAMPLE_BYTES: Final = 4 * tarfile.BLOCKSIZE  # for the two small members
@@ -70,26 +200,20 @@ class TarWriter:
             None if is_only_image(spec) and spec.image.mode != "raw" else choose_image_suffixes(spec, stream.manifest)
         )
         self._png_threads = ThreadPoolExecutor(min(4, count_processors()), "png")
-        self._shard_number = self._shard_offset = self._row_count = 0
-        self._descriptor = -1
+        self.whole_shards = WholeShards()
+        self._shard_offset = self._row_count = 0
+        self._descriptor = -1  # of the shard behind the whole ones, while it is written
 
     def _build_shard_path(self, shard: int) -> Path:
         return self._job.product_path / f"{shard:06}.tar"
 
-    def resume_after_rows(self, rows: int, position: Mapping[str, int]) -> None:
+    def resume_after_shards(self, whole: WholeShards) -> None:
         self._job.product_path.mkdir(exist_ok=True)
-        self._row_count = rows
-        self._shard_number, self._shard_offset = position.get("shard", 0), position.get("bytes", 0)
-        beyond = self._shard_number
-        while (path := self._build_shard_path(beyond := beyond + 1)).exists():
+        self.whole_shards, self._row_count = whole, whole.rows
+        beyond = whole.files
+        while (path := self._build_shard_path(beyond)).exists():
             path.unlink()
-        self._open_shard()
-        os.ftruncate(self._descriptor, self._shard_offset)
-
-    def _open_shard(self) -> None:
-        self._descriptor = os.open(
-            self._build_shard_path(self._shard_number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE
-        )
+            beyond += 1
 
     def append_rows(self, rows: PackedRows) -> Words:
         return compute_blob_checksums(
@@ -98,18 +222,43 @@ class TarWriter:
 
     def _write_sample(self, images: Mapping[str, bytes], labels: Mapping[str, bytes]) -> bytes:
         """Writes a sample and returns its bytes."""
-        if self._shard_offset >= self._shard_bytes:
-            self._finish_shard()
+        if self._descriptor < 0:
+            path = self._build_shard_path(self.whole_shards.files)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            self._shard_offset = 0
         record = encode_sample(self._row_count, {**images, **labels})
         write_all_at(self._descriptor, record, self._shard_offset)
         self._shard_offset += len(record)
         self._row_count += 1
+        if self._shard_offset >= self._shard_bytes:
+            self._finish_shard()
         return record
+
+    def _finish_shard(self) -> None:
+        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
+        self.sync_to_disk()
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self.whole_shards = WholeShards(self._row_count, self.whole_shards.files + 1)
+
+    def sync_to_disk(self) -> None:
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def finish_pack(self, bad_ids: Ids) -> None:
+        del bad_ids
+        if self._descriptor >= 0:
+            self._finish_shard()
 
     def _iterate_image_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
         """Yields the encoded images of each sample, by suffix."""
+        specs = list(self._job.stream.spec.images.values())
+
+        def encode_images(images: Sequence[Pixels]) -> tuple[bytes, ...]:
+            return tuple(encode_image(image, spec) for image, spec in zip(images, specs, strict=True))
+
         blobs = (
-            self._png_threads.map(self._encode_images, zip(*rows.images.values(), strict=True))
+            self._png_threads.map(encode_images, zip(*rows.images.values(), strict=True))
             if self._reader.manifest.arrays
             else map(self._read_encoded_images, rows.ids.tolist())
         )
@@ -118,10 +267,6 @@ class TarWriter:
                 yield {choose_format_suffix(several[0]): several[0]}
             else:
                 yield dict(zip(self._suffixes.values(), several, strict=True))
-
-    def _encode_images(self, images: Sequence[Pixels]) -> tuple[bytes, ...]:
-        specs = self._job.stream.spec.images.values()
-        return tuple(encode_image(image, spec) for image, spec in zip(images, specs, strict=True))
 
     def _read_encoded_images(self, sample_id: int) -> tuple[bytes, ...]:
         """Reads the files of a sample, in the order of the stream's images."""
@@ -135,21 +280,27 @@ class TarWriter:
     def _iterate_label_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
         """Yields the small members of each sample, by suffix."""
         manifest, ids = self._reader.manifest, rows.ids
-        columns: dict[str, Sequence[Any]] = {
-            name: self._convert_to_json_values(name, values)
-            for name, values in collect_sample_cells(manifest, ids).items()
-        }
-        columns |= {name: self._list_boxes(name, ids, boxes) for name, boxes in rows.boxes.items()}
+        columns: dict[str, Sequence[Any]] = {}
+        for name, values in collect_sample_cells(manifest, ids).items():
+            label = manifest.labels.get(name)
+            columns[name] = (
+                values.tolist()
+                if label is None or label.type != "tags"
+                else [[label.classes[tag] for tag in np.flatnonzero(row)] for row in values]
+            )
+        for name, boxes in rows.boxes.items():
+            # Files are kept as they are, with the boxes of their upright pictures.
+            if manifest.arrays is None:
+                label = self._job.stream.spec.labels[name]
+                columns[name] = list_upright_boxes(
+                    label, (self._read_upright_boxes(label, each) for each in ids.tolist())
+                )
+            else:
+                columns[name] = collect_delivered_boxes(manifest, name, ids, boxes).tolist()
         numbers = None if self._class_label is None else manifest.gather_label(self._class_label, ids).tolist()
         for row in range(ids.size):
             known = {} if numbers is None else {"cls": b"%d" % numbers[row]}
             yield {**known, "json": msgspec.json.encode({name: column[row] for name, column in columns.items()})}
-
-    def _list_boxes(self, name: str, ids: Ids, delivered: BoxRows) -> BoxLists:
-        if self._reader.manifest.arrays is None:
-            label = self._job.stream.spec.labels[name]
-            return list_upright_boxes(label, (self._read_upright_boxes(label, each) for each in ids.tolist()))
-        return list_delivered_boxes(self._reader.manifest, name, ids, delivered)
 
     def _read_upright_boxes(self, label: LabelSpec, sample_id: int) -> BoxRows:
         """Returns the boxes or points of a sample for its upright picture, since a pack does not keep other sizes."""
@@ -161,30 +312,9 @@ class TarWriter:
         file = self._read_encoded_images(sample_id)[list(images).index(name)]
         return align_label_rows(found, label, drawn, read_geometry(file, images[name]))
 
-    def _convert_to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
-        label = self._job.stream.spec.labels.get(name)
-        if label is None or label.type != "tags":
-            return list(values.tolist())
-        return [[label.classes[tag] for tag in np.flatnonzero(row)] for row in values]
-
-    def _finish_shard(self) -> None:
-        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
-        self.sync_to_disk()
-        os.close(self._descriptor)
-        self._shard_number, self._shard_offset = self._shard_number + 1, 0
-        self._open_shard()
-
-    def sync_to_disk(self) -> dict[str, int]:
-        os.fdatasync(self._descriptor)
-        return {"shard": self._shard_number, "bytes": self._shard_offset}
-
-    def finish_pack(self, bad_ids: Ids) -> None:
-        del bad_ids
-        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
-
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
-        for shard in range(self._shard_number + 1):
+        for shard in range(self.whole_shards.files):
             drop_from_page_cache(self._build_shard_path(shard))
             with self._build_shard_path(shard).open("rb") as file:
                 yield compute_blob_checksums(iterate_shard_samples(file))

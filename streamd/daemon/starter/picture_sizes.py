@@ -18,7 +18,8 @@ from PIL import Image
 
 from streamd.core.host import open_regular_descriptor
 from streamd.dataset.manifest.types import ScannedSamples
-from streamd.decode.exif import SIDEWAYS, parse_orientation
+from streamd.decode.geometry import SIDEWAYS
+from streamd.decode.pillow import parse_orientation
 from streamd.decode.resize import BadImageError
 from streamd.decode.sniff import detect_format
 

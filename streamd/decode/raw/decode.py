@@ -16,11 +16,9 @@ from numpy.lib import format as npy
 from PIL import Image
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.exif import UPRIGHT, parse_orientation
-from streamd.decode.geometry import Draw, Geometry, draw_geometry
-from streamd.decode.pillow import read_with_pillow
-from streamd.decode.raw.picture import Numbers, RawForm, RawPicture, check_raw_form
-from streamd.decode.raw.planes import resize_numbers
+from streamd.decode.geometry import UPRIGHT, Draw, Geometry, draw_geometry
+from streamd.decode.pillow import parse_orientation, read_with_pillow
+from streamd.decode.raw.picture import Numbers, RawForm, RawPicture, check_raw_form, resize_numbers
 from streamd.decode.raw.tiff import read_raw_tiff
 from streamd.decode.resize import BadImageError, check_image_size
 from streamd.decode.sniff import detect_format
@@ -106,16 +104,13 @@ def _read_deep(data: bytes, shape: tuple[int, int, int]) -> RawPicture:
         raise BadImageError("a damaged PNG: its pixels cannot be decoded") from error
     if found is None:
         raise BadImageError("a damaged PNG: its pixels cannot be decoded")
-    return RawPicture(_pick_planes(found, shape), parse_orientation(chunks[_EXIF]) if chunks.get(_EXIF) else UPRIGHT)
-
-
-def _pick_planes(found: Any, shape: tuple[int, int, int]) -> Numbers:
-    """Returns the stored channels of what OpenCV decoded, which adds some for grey with alpha and transparency."""
+    # The stored channels: OpenCV adds some for grey with alpha and for transparency.
     planes: Numbers = found.reshape(*found.shape[:2], -1)
     picked = _PLANES_OF_OPENCV[shape[2]]
     if planes.dtype != np.uint16 or planes.shape[:2] != shape[:2] or planes.shape[2] <= max(picked):
         raise BadImageError(f"a PNG that decodes to {planes.dtype} {planes.shape}: save it again")
-    return planes[:, :, picked]
+    orientation = parse_orientation(chunks[_EXIF]) if chunks.get(_EXIF) else UPRIGHT
+    return RawPicture(planes[:, :, picked], orientation)
 
 
 def _iterate_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.core.text import format_count
-from streamd.decode.exif import UPRIGHT
+from streamd.decode.geometry import UPRIGHT
 from streamd.decode.raw.picture import Numbers, RawForm, RawPicture, check_raw_form
 from streamd.decode.resize import BadImageError
 from streamd.errors import MissingExtraError

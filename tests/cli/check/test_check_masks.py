@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamd.cli.check.masks import (
+from streamd.cli.check.labels import (
     MaskFindings,
     build_mask_findings,
     compare_sizes,

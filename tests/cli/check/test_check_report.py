@@ -14,14 +14,14 @@ from streamd.cli.check.findings import (
     CacheEstimate,
     CheckFindings,
     ImageSummary,
+    ReportOptions,
     StreamFinding,
     TrainerCapacity,
     UnpackingEstimate,
     WeightSummary,
+    format_report,
 )
-from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.masks import MaskFinding, MaskFindings
-from streamd.cli.check.report import ReportOptions, format_report
+from streamd.cli.check.labels import LabelFinding, MaskFinding, MaskFindings
 from streamd.core.text import format_duration
 
 SCREEN: Final = ReportOptions(bar_character="#")

@@ -14,8 +14,8 @@ from support.driven_frames import clip_config, write_drives
 from support.faulty_data import animals, config_of, spoil, surveyed
 from support.tar_shards import pack_folder
 
+from streamd.cli.check.findings import ReportOptions, format_report
 from streamd.cli.check.labels import BoxSummary
-from streamd.cli.check.report import ReportOptions, format_report
 from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal import ProgressDisplay
 from streamd.errors import ConfigError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -15,10 +16,10 @@ from support.daemon_process import stream_config, write_images
 from support.faulty_data import animals, config_of
 from support.served_folder import serve
 
-from streamd.cli.check import summary as counting
+from streamd.cli.check import run as counting
 from streamd.cli.check.findings import CacheEstimate, CheckFindings, TrainerCapacity, UnpackingEstimate, WeightSummary
 from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
-from streamd.cli.check.summary import (
+from streamd.cli.check.run import (
     StreamTotals,
     build_findings,
     compute_trainer_capacity,
@@ -105,7 +106,7 @@ def test_the_shuffle_score_shows_how_well_batches_mix_the_labels(tmp_path: Path)
 
 def test_the_epoch_time_counts_each_decompression_of_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = UnpackingEstimate(600, 1 << 20, 0.5, 600, 4, 0.01)
-    monkeypatch.setattr("streamd.cli.check.summary.estimate_unpacking", lambda *_: chunks)
+    monkeypatch.setattr("streamd.cli.check.run.estimate_unpacking", lambda *_: chunks)
     seen = good(list(range(8)))
     seen.unpacked, seen.unpack_s = 2, 0.5
     train = summary(tmp_path, seen).streams["train"]
@@ -237,7 +238,7 @@ def test_the_cache_keeps_as_many_samples_as_fit(tmp_path: Path, most: int | None
 
 
 def test_space_already_used_by_the_cache_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamd.cli.check.summary._measure_free_bytes", lambda _: 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
     before = estimated_cache(tmp_path, None)
@@ -261,7 +262,7 @@ CHUNKS = ROWS // 10
 
 @pytest.fixture(autouse=True)
 def _room_for_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("streamd.cli.check.summary", "streamd.dataset.hdf5.chunk_grid"):
+    for module in ("streamd.cli.check.run", "streamd.dataset.hdf5.chunk_grid"):
         monkeypatch.setattr(f"{module}.CHUNKS_KEPT_BYTES", 2 * CHUNK_BYTES)
     monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
 

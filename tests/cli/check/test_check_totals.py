@@ -10,9 +10,9 @@ import pytest
 from support.faulty_data import animals
 from support.served_folder import serve
 
-from streamd.cli.check.masks import compare_sizes
+from streamd.cli.check.labels import compare_sizes
 from streamd.cli.check.reader_messages import ClassPixels, GroupResult, SampleFault, SizeExample
-from streamd.cli.check.summary import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
+from streamd.cli.check.run import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
 from streamd.daemon.streams.served_stream import ExpectedIdentities
 from streamd.limits import TASK_ROWS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamd.cli.pack.packed_rows import PackChecksum, compute_blob_checksums, compute_row_checksums
+from streamd.cli.pack.batches import PackChecksum, compute_blob_checksums, compute_row_checksums
 
 
 def rows(count: int, nbytes: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

@@ -15,8 +15,7 @@ from typer.testing import CliRunner, Result
 from streamd.cli.main import app
 from streamd.cli.pack import run
 from streamd.cli.pack.command import parse_format, parse_shard_size
-from streamd.cli.pack.run import PackOptions, PackResult
-from streamd.cli.pack.workdir import LeftOutSample
+from streamd.cli.pack.run import LeftOutSample, PackOptions, PackResult
 from streamd.config.schema import Config
 from streamd.core import log
 from streamd.errors import ConfigError
@@ -83,7 +82,7 @@ def test_the_summary_shows_the_rate_ten_bad_samples_and_the_configuration(
     assert requests == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
 
 
-def test_ctrl_c_says_that_the_command_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_what_another_run_does(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -91,8 +90,8 @@ def test_ctrl_c_says_that_the_command_resumes(tmp_path: Path, config: Path, monk
     done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
     assert done.exit_code == 130
     assert (
-        "stopped; nothing has been put in place yet. Run the same command again to continue where it stopped"
-        in done.stderr
+        "stopped; nothing has been put in place yet. Run the same command again: it continues after the last file that "
+        "is whole, or begins again if there is none" in done.stderr
     )
 
 

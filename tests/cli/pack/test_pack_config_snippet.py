@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 from support.sample_specs import some_spec
 
-from streamd.cli.pack.config_snippet import (
+from streamd.cli.pack.label_cells import (
     build_decoded_image_settings,
     build_encoded_image_settings,
     collect_kept_settings,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.pack_streams import stream_of, write_table
 
+from streamd.cli.pack.batches import PackJob
 from streamd.cli.pack.label_cells import (
     build_label_reading_settings,
     build_label_setting,
     collect_sample_cells,
     compute_text_width,
 )
-from streamd.cli.pack.row_files import PackJob
 from streamd.core.spec import LabelSpec
 
 

@@ -17,8 +17,8 @@ from support.boxed_pictures import write_coco
 from support.pack_records import COUNT, IMAGES, write_records
 from support.pack_streams import decoding_here, labels_of, rows_of, stream_of
 
-from streamd.cli.pack import run, workdir
-from streamd.cli.pack.packed_rows import PackedRows
+from streamd.cli.pack import run
+from streamd.cli.pack.batches import PackedRows
 from streamd.cli.pack.run import PACK_FORMATS, PackFormat, PackOptions, PackResult
 from streamd.cli.terminal import ProgressDisplay
 from streamd.config.load import load_config
@@ -31,7 +31,6 @@ def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches of two, saved after each."""
     monkeypatch.setattr(run, "open_batch_decoder", decoding_here)
     monkeypatch.setattr(run, "compute_pack_batch_rows", lambda *_: 2)
-    monkeypatch.setattr(workdir, "PACK_SYNC_BYTES", 1)
 
 
 def pack(config: dict[str, Any], destination: Path, name: PackFormat, **options: Any) -> PackResult:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamd.cli.pack.row_files import RowFiles
+from streamd.cli.pack.write_npy import RowFiles
 
 ROWS = np.arange(7 * 6, dtype=np.uint8).reshape(7, 2, 3)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streamd.cli.pack import workdir
-from streamd.cli.pack.batches import DecodedBatch
-from streamd.cli.pack.packed_rows import PackChecksum, PackedRows
-from streamd.cli.pack.workdir import (
+from streamd.cli.pack import run
+from streamd.cli.pack.batches import DecodedBatch, PackChecksum, PackedRows, WholeShards
+from streamd.cli.pack.run import (
     JournaledPack,
     LeftOutSample,
     PackJournal,
@@ -101,18 +100,18 @@ def test_a_full_disk_error_names_the_bytes_still_to_be_written(tmp_path: Path) -
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(PackError) as told,
-        translate_disk_full_error(work, lambda: 1 << 20),
+        translate_disk_full_error(work, lambda: 1 << 20, "it begins again"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "No space left on device: about 1 MiB are still to be written" in str(told.value)
-    assert "then run the same command again to continue" in str(told.value)
+    assert "then run the same command again: it begins again" in str(told.value)
 
 
 def test_other_disk_errors_pass_unchanged(tmp_path: Path) -> None:
     with (
         PackWorkdir(tmp_path / "out") as work,
         pytest.raises(OSError, match="Input/output"),
-        translate_disk_full_error(work, lambda: 0),
+        translate_disk_full_error(work, lambda: 0, ""),
     ):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -124,62 +123,67 @@ JOURNAL = PackJournal(
     done=4,
     tally=PackChecksum(3, (1 << 64) - 1),
     bad=(LeftOutSample(1, "b.png", "an empty file"),),
-    place={"shard": 1, "bytes": 512},
+    whole=WholeShards(3, 1),
 )
 
 
 def test_a_written_journal_reads_back_equal(tmp_path: Path) -> None:
-    assert workdir.read_journal(tmp_path / "journal.json") is None
-    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
-    assert workdir.read_journal(tmp_path / "journal.json") == JOURNAL
+    assert run.read_journal(tmp_path / "journal.json") is None
+    run.write_journal(tmp_path / "journal.json", JOURNAL)
+    assert run.read_journal(tmp_path / "journal.json") == JOURNAL
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
 def test_a_journal_that_is_not_text_is_refused_with_the_option_restart(tmp_path: Path) -> None:
-    workdir.write_journal(tmp_path / "journal.json", JOURNAL)
+    run.write_journal(tmp_path / "journal.json", JOURNAL)
     (tmp_path / "journal.json").write_bytes((tmp_path / "journal.json").read_bytes().replace(b"abc", b"\xff"))
     with pytest.raises(PackError, match="--restart"):
-        workdir.read_journal(tmp_path / "journal.json")
+        run.read_journal(tmp_path / "journal.json")
 
 
 @pytest.mark.parametrize(
-    "text", ["", '{"identity": 1}', '{"version": 2, "identity": "", "samples": 1, "batch_rows": 1}']
+    "text", ["", '{"identity": 1}', '{"version": 1, "identity": "", "samples": 1, "batch_rows": 1}']
 )
 def test_an_unusable_journal_is_refused_with_the_option_restart(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     with pytest.raises(PackError, match="--restart"):
-        workdir.read_journal(tmp_path / "journal.json")
+        run.read_journal(tmp_path / "journal.json")
 
 
 class MemoryWriter:
-    """A writer into nothing: how many rows it had, and how many of them were safe."""
+    """A writer into nothing, a shard of which has so many rows, and how many of its rows were safe."""
 
-    def __init__(self) -> None:
-        self.rows = self.safe = 0
+    def __init__(self, shard_rows: int) -> None:
+        self.shard_rows = shard_rows
+        self.rows = self.safe = self.syncs = 0
 
-    def resume_after_rows(self, rows: int, _place: Mapping[str, int]) -> None:
-        self.rows = self.safe = rows
+    @property
+    def whole_shards(self) -> WholeShards:
+        files = self.rows // self.shard_rows
+        return WholeShards(files * self.shard_rows, files)
+
+    def resume_after_shards(self, whole: WholeShards) -> None:
+        self.rows = self.safe = whole.rows
 
     def append_rows(self, rows: PackedRows) -> Words:
         self.rows += rows.ids.size
         return rows.compute_checksums()
 
-    def sync_to_disk(self) -> dict[str, int]:
-        self.safe = self.rows
-        return {"rows": self.rows}
+    def sync_to_disk(self) -> None:
+        self.safe, self.syncs = self.rows, self.syncs + 1
 
 
-def open_journaled_pack(begun: PackJournal, path: Path) -> JournaledPack:
-    return JournaledPack(begun, path, MemoryWriter())  # type: ignore[arg-type]  # as much of a writer as is asked
+def open_journaled_pack(begun: PackJournal, path: Path, shard_rows: int = 3) -> tuple[JournaledPack, MemoryWriter]:
+    writer = MemoryWriter(shard_rows)
+    return JournaledPack(begun, path, writer), writer  # type: ignore[arg-type]  # as much of a writer as is asked
 
 
-def batch(index: int, *, bad: bool = False) -> DecodedBatch:
-    """Two samples, of which the second may be bad."""
-    ids = np.arange(2 * index, 2 * index + 2)
-    left_out = (BadRow(1, 2 * index + 1, "b.png", "broken", "masked"),) if bad else ()
-    images = np.full((2, 1, 1, 3), index, np.uint8)
-    rows = PackedRows(ids[:1] if bad else ids, {"image": images[:1] if bad else images})
-    return DecodedBatch(index, rows, left_out, 0)
+def batch(index: int, bad: Sequence[int] = ()) -> DecodedBatch:
+    """Four samples, of which some may be bad."""
+    ids = np.arange(4 * index, 4 * index + 4)
+    left_out = tuple(BadRow(row, 4 * index + row, f"{4 * index + row}.png", "broken", "masked") for row in bad)
+    rows = PackedRows(ids, {"image": ids.astype(np.uint8).reshape(4, 1, 1, 1)})
+    return DecodedBatch(index, rows.select_rows(~np.isin(np.arange(4), bad)), left_out, 0)
 
 
 @pytest.fixture
@@ -188,57 +192,69 @@ def path(tmp_path: Path) -> Path:
 
 
 def fresh() -> PackJournal:
-    return PackJournal(identity="x", samples=100, batch_rows=2)
+    return PackJournal(identity="x", samples=16, batch_rows=4)
 
 
-def test_the_journal_records_only_synced_batches(path: Path) -> None:
-    account = open_journaled_pack(fresh(), path)
-    account.write_batch(batch(0, bad=True))
-    assert workdir.read_journal(path) is None
-    account.save_progress()
-    account.write_batch(batch(1))
-    said = workdir.read_journal(path)
+BATCHES: tuple[list[int], ...] = ([], [0, 3], [1, 2], [])  # the bad rows of each
+
+
+@pytest.mark.parametrize("shard_rows", [1, 2, 3, 4, 5, 7, 12])
+@pytest.mark.parametrize("written", [1, 2, 3, 4])
+def test_a_killed_pack_goes_on_after_its_last_whole_shard(path: Path, shard_rows: int, written: int) -> None:
+    whole, _ = open_journaled_pack(fresh(), path.with_name("other"), shard_rows)
+    for index, bad in enumerate(BATCHES):
+        whole.write_batch(batch(index, bad))
+
+    killed, writer = open_journaled_pack(fresh(), path, shard_rows)
+    for index, bad in enumerate(BATCHES[:written]):
+        killed.write_batch(batch(index, bad))
+    said = run.read_journal(path)
+    assert (said is None) == (writer.rows < shard_rows)
+    if said is None:
+        return
+    assert said.whole == (writer.rows // shard_rows * shard_rows, writer.rows // shard_rows)
+    assert said.done == said.tally.rows + len(said.bad)
+
+    resumed, writer = open_journaled_pack(said, path, shard_rows)
+    assert writer.rows == said.tally.rows == said.whole.rows
+    assert resumed.next_batch_index == said.done // 4
+    for index in range(resumed.next_batch_index, 4):
+        resumed.write_batch(batch(index, BATCHES[index]))
+    assert resumed.done_at_start == said.done
+    assert (resumed.done_samples, resumed.checksum, resumed.left_out) == (16, whole.checksum, whole.left_out)
+    assert resumed.left_out_ids.tolist() == [4, 7, 9, 10]
+    assert writer.rows == 12
+
+
+def test_a_sample_that_went_bad_after_its_shard_was_whole_stays_in_the_pack(path: Path) -> None:
+    first, _ = open_journaled_pack(fresh(), path)
+    first.write_batch(batch(0))
+    said = run.read_journal(path)
     assert said is not None
-    assert (said.done, said.tally.rows, said.place) == (2, 1, {"rows": 1})
-    assert [(each.sample_id, each.file, each.reason) for each in said.bad] == [(1, "b.png", "broken")]
-    assert (account.done_samples, account.checksum.rows, account.next_batch_index) == (4, 3, 2)
+    assert said.done == 3
+    second, writer = open_journaled_pack(said, path)
+    second.write_batch(batch(0, [1]))
+    assert (second.done_samples, second.left_out, second.checksum) == (4, [], first.checksum)
+    assert writer.rows == 4
 
 
-def test_a_resumed_pack_has_the_counts_of_an_uninterrupted_one(path: Path) -> None:
-    first = open_journaled_pack(fresh(), path)
-    first.write_batch(batch(0, bad=True))
-    first.save_progress()
-    said = workdir.read_journal(path)
-    assert said is not None
-    second, whole = open_journaled_pack(said, path), open_journaled_pack(fresh(), path.with_name("other"))
-    second.write_batch(batch(1))
-    for each in (batch(0, bad=True), batch(1)):
-        whole.write_batch(each)
-    assert (second.done_samples, second.checksum, second.left_out) == (
-        whole.done_samples,
-        whole.checksum,
-        whole.left_out,
-    )
-    assert second.left_out_ids.tolist() == [1]
-    assert second.done_at_start == 2
+def test_a_journal_is_written_only_after_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account, writer = open_journaled_pack(fresh(), path)
 
+    def write_journal(_: Path, journal: PackJournal) -> None:
+        assert writer.safe >= journal.whole.rows == 3
 
-@pytest.mark.parametrize(("name", "value"), [("PACK_SYNC_BYTES", 7), ("PACK_SYNC_S", 0.0)])
-def test_progress_is_saved_after_so_many_bytes_or_seconds(
-    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float
-) -> None:
-    monkeypatch.setattr(workdir, name, value)
-    account = open_journaled_pack(fresh(), path)
-    for index in range(2):
-        account.write_batch(batch(index))
-    said = workdir.read_journal(path)
-    assert said is not None
-    assert said.done == 4
-
-
-def test_nothing_is_saved_after_a_disk_error(path: Path) -> None:
-    account = open_journaled_pack(fresh(), path)
+    monkeypatch.setattr(run, "write_journal", write_journal)
     account.write_batch(batch(0))
-    with pytest.raises(OSError, match="full"), account.save_when_interrupted():
-        raise OSError(28, "full")
-    assert workdir.read_journal(path) is None
+    assert writer.syncs == 1
+
+
+def test_rows_are_synced_after_so_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PACK_SYNC_BYTES", 8)
+    account, writer = open_journaled_pack(fresh(), path, 100)
+    for index in range(3):
+        account.write_batch(batch(index))
+    assert writer.safe == 8
+    assert run.read_journal(path) is None
+    account.sync_to_disk()
+    assert writer.safe == 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import h5py
@@ -13,12 +12,9 @@ from support.daemon_process import write_images
 from support.pack_streams import pixels_of, read_back, subject_of, write_all
 from support.served_folder import serve
 
-from streamd.cli.pack.batches import build_packing_stream
-from streamd.cli.pack.row_files import PackJob
+from streamd.cli.pack.batches import PackJob, build_packing_stream
 from streamd.cli.pack.write_hdf5 import Hdf5Writer
 from streamd.errors import PackError
-
-NO_IDS = np.empty(0, np.int64)
 
 
 def test_pytables_reads_images_and_labels(shuffled_pack_job: PackJob, tmp_path: Path) -> None:
@@ -59,22 +55,6 @@ def test_large_images_are_contiguous_and_can_be_mapped(tmp_path: Path) -> None:
         assert np.array_equal(mapped, pixels_of(stream))
         assert np.array_equal(images[:], pixels_of(stream))
     stream.manifest.close()
-
-
-@pytest.mark.parametrize("cut_bytes", [100, 3000, 1 << 20])
-def test_a_run_killed_while_finishing_finishes_again(pack_job: PackJob, tmp_path: Path, cut_bytes: int) -> None:
-    writer = Hdf5Writer(pack_job)
-    sums = write_all(writer, pack_job.stream)
-    whole = (tmp_path / "pack").read_bytes()
-    with (tmp_path / "pack").open("r+b") as file:
-        file.write(bytes(cut_bytes))  # the copy came no further
-    shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
-    again = Hdf5Writer(pack_job)
-    again.resume_after_rows(5, {})
-    again.finish_pack(NO_IDS)
-    assert read_back(again).tolist() == sums.tolist()
-    assert (tmp_path / "pack").read_bytes() == whole
-    assert not (tmp_path / "scratch").exists()
 
 
 def test_a_damaged_label_is_found(pack_job: PackJob, tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all, write_table
 
-from streamd.cli.pack import write_lmdb as packing_lmdb
-from streamd.cli.pack.packed_rows import PackedRows
-from streamd.cli.pack.row_files import PackJob
+from streamd.cli.pack.batches import PackedRows, PackJob, WholeShards
 from streamd.cli.pack.write_lmdb import LmdbWriter
 from streamd.errors import ConfigError, PackError
 
@@ -69,31 +67,14 @@ def test_every_sample_has_its_image_and_its_labels(pack_job: PackJob, tmp_path: 
     assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
 
 
-def test_values_written_after_the_last_journal_entry_are_written_again(pack_job: PackJob, tmp_path: Path) -> None:
-    first = LmdbWriter(pack_job)
-    first.resume_after_rows(0, {})
-    images = pixels_of(pack_job.stream)
-    first.append_rows(PackedRows(np.arange(5), {"image": 255 - images}))
-    first.sync_to_disk()
-    first.close()
-    second = LmdbWriter(pack_job)
-    sums = write_all(second, pack_job.stream)
-    assert read_back(second).tolist() == sums.tolist()
-    second.close()
-    assert np.array_equal([each["X"] for each in samples_of(tmp_path / "pack")], images)
-
-
-def test_a_map_that_is_too_small_grows(pack_job: PackJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_lmdb, "_SPARE_BYTES", 65_536)
-    monkeypatch.setattr(packing_lmdb, "_MAP_SIZE_FACTOR", 0.0)
+def test_the_map_has_room_for_more_than_is_expected(pack_job: PackJob) -> None:
     writer = LmdbWriter(pack_job)
-    writer.resume_after_rows(0, {})
-    images = np.random.default_rng(0).integers(0, 256, (400, *pack_job.stream.spec.image_shape), dtype=np.uint8)
-    sums = writer.append_rows(PackedRows(np.zeros(400, np.int64), {"image": images}))
-    writer.sync_to_disk()
+    writer.resume_after_shards(WholeShards())
+    images = np.random.default_rng(0).integers(0, 256, (4000, *pack_job.stream.spec.image_shape), dtype=np.uint8)
+    sums = writer.append_rows(PackedRows(np.zeros(4000, np.int64), {"image": images}))
     writer.finish_pack(NO_IDS)
+    assert writer.whole_shards == WholeShards(4000, 1)
     assert read_back(writer).tolist() == sums.tolist()
-    writer.close()
 
 
 def test_a_value_that_is_missing_or_damaged_is_found(pack_job: PackJob, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.pack_streams import HEIGHT, WIDTH, pixels_of, read_back, write_all
 
-from streamd.cli.pack.row_files import PackJob
+from streamd.cli.pack.batches import PackJob
 from streamd.cli.pack.write_npy import NpyWriter
 from streamd.errors import PackError
 

@@ -14,9 +14,7 @@ import webdataset
 from PIL import Image
 from support.pack_streams import pixels_of, read_back, stream_of, subject_of, write_all
 
-from streamd.cli.pack.batches import build_packing_stream
-from streamd.cli.pack.packed_rows import PackedRows
-from streamd.cli.pack.row_files import PackJob
+from streamd.cli.pack.batches import PackedRows, PackJob, WholeShards, build_packing_stream
 from streamd.cli.pack.write_tar import TarWriter
 from streamd.errors import PackError
 
@@ -88,18 +86,17 @@ def test_arrays_become_pngs_without_loss(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(decoded.reshape(images.shape), images)
 
 
-def test_a_resumed_run_cuts_off_members_that_were_not_synced(pack_job: PackJob, tmp_path: Path) -> None:
+def test_a_resumed_run_removes_the_shards_that_were_not_whole(pack_job: PackJob, tmp_path: Path) -> None:
     images = pixels_of(pack_job.stream)
-    first = TarWriter(pack_job, 4000)
-    first.resume_after_rows(0, {})
-    first.append_rows(PackedRows(np.arange(2), {"image": images[:2]}))
-    place = first.sync_to_disk()
-    first.append_rows(PackedRows(np.arange(2, 5), {"image": images[2:]}))
+    first = TarWriter(pack_job, 4000)  # two samples a shard
+    first.resume_after_shards(WholeShards())
+    first.append_rows(PackedRows(np.arange(5), {"image": images}))
+    assert first.whole_shards == WholeShards(4, 2)
     first.close()
     second = TarWriter(pack_job, 4000)
-    second.resume_after_rows(2, place)
+    second.resume_after_shards(WholeShards(2, 1))
+    assert [path.name for path in (tmp_path / "pack").iterdir()] == ["000000.tar"]
     second.append_rows(PackedRows(np.array([4]), {"image": images[4:]}))
-    second.sync_to_disk()
     second.finish_pack(NO_IDS)
     second.close()
     names = [json.loads(data)["name"] for name, data in members_of(tmp_path / "pack") if name.endswith("json")]
@@ -120,7 +117,7 @@ def test_a_file_that_changes_while_it_is_packed_ends_the_run(pack_job: PackJob, 
     images = pixels_of(pack_job.stream)
     (tmp_path / "data" / "b.png").write_bytes(b"other")
     writer = TarWriter(pack_job, 1 << 30)
-    writer.resume_after_rows(0, {})
+    writer.resume_after_shards(WholeShards())
     with pytest.raises(PackError, match=r"b\.png was decoded, but cannot be read again: stale"):
         writer.append_rows(PackedRows(np.arange(5), {"image": images}))
     writer.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamd.cli.pack import row_files
-from streamd.cli.pack.row_files import PackJob, build_read_mismatch_error
+from streamd.cli.pack import batches
+from streamd.cli.pack.batches import PackJob, build_read_mismatch_error
 
 
 @pytest.mark.parametrize("together", [1, 2, 64])
@@ -16,7 +16,7 @@ from streamd.cli.pack.row_files import PackJob, build_read_mismatch_error
 def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
     shuffled_pack_job: PackJob, monkeypatch: pytest.MonkeyPatch, together: int, bad: list[int]
 ) -> None:
-    monkeypatch.setattr(row_files, "_BLOCK_BATCHES", together)
+    monkeypatch.setattr(batches, "_BLOCK_BATCHES", together)
     kept = np.concatenate(list(shuffled_pack_job.iterate_kept_ids(np.array(bad, dtype=np.int64))))
     planned = [int(each) for index in range(3) for each in shuffled_pack_job.stream.compute_planned_ids(0, index)]
     assert kept.tolist() == [each for each in planned if each not in bad]
