@@ -19,6 +19,7 @@ from streamd.client.ranks import find_library_ranks, find_rank
 from streamd.core.spec import UnevenPolicy
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, suggest_name
+from streamd.ipc.endpoint import is_remote
 from streamd.limits import (
     CONNECT_TIMEOUT_S,
     MAX_CREDIT,
@@ -234,3 +235,32 @@ def parse_batch_number(name: str, value: object) -> int:
         bounds = "of at least 0" if number is None else f"from 0 to {_MAX_BATCH_NUMBER}"
         raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}")
     return number
+
+
+# --- What the client says on macOS and Windows, where it reaches daemons of other hosts alone.
+
+
+def can_run_daemons() -> bool:
+    """Whether this system has what daemons and their local trainers need: Linux has."""
+    return hasattr(os, "pidfd_open")
+
+
+def check_endpoint_system(endpoint: object) -> None:
+    """Raises ConfigError if this system can have no daemon at an endpoint, None meaning the default one."""
+    found = os.environ.get("STREAMD_ENDPOINT") if endpoint is None else endpoint
+    if can_run_daemons() or (isinstance(found, str) and is_remote(found)):
+        return
+    raise ConfigError(
+        "daemons run on Linux alone, and from this system they are reached over TCP: "
+        'streamd.connect("tcp://host:5555", curve={"secret": "me.key_secret", "server": "daemon.key"}), or set '
+        "$STREAMD_ENDPOINT, $STREAMD_CURVE_SECRET and $STREAMD_CURVE_SERVER"
+    )
+
+
+def check_local_system() -> None:
+    """Raises ConfigError if this system can run no private daemon."""
+    if not can_run_daemons():
+        raise ConfigError(
+            "streamd.local starts a daemon, which needs Linux: run `streamd serve` on a Linux host, and connect to it "
+            'with streamd.connect("tcp://host:5555", curve=...)'
+        )

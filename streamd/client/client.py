@@ -16,6 +16,7 @@ import zmq
 
 from streamd.client.arguments import (
     Start,
+    check_endpoint_system,
     parse_batch_number,
     parse_counts,
     parse_patience,
@@ -28,9 +29,7 @@ from streamd.client.arguments import (
     parse_uneven,
     parse_word,
 )
-from streamd.client.batch import Batch
-from streamd.client.other_systems import check_endpoint_system
-from streamd.client.rebatch import BatchSplit
+from streamd.client.batch import Batch, BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import (
     KEY_REFUSAL,

@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamd.client import Client
-from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
-from streamd.client.other_systems import check_local_system
+from streamd.client.arguments import (
+    check_local_system,
+    convert_whole_number,
+    format_argument,
+    parse_patience,
+    parse_timeout,
+)
 from streamd.core.host import make_temporary_folder
 from streamd.core.stderr_guard import StderrWriter
 from streamd.core.text import escape_unprintable

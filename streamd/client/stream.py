@@ -14,11 +14,18 @@ from itertools import islice, repeat
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
-from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
+from streamd.client.batch import (
+    Batch,
+    BatchSplit,
+    FindNames,
+    Rebatcher,
+    build_leased_batch,
+    describe_rows,
+    restore_planned_ids,
+)
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
-from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamd.errors import ConfigError
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks import import_library
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.frameworks.torch.data_loader import Loader
 

@@ -10,9 +10,9 @@ from streamd.cli.train.targets import ImageTarget, LearningTarget
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, suggest_name
-from streamd.frameworks.feed_names import choose_inputs
+from streamd.frameworks import import_library
 from streamd.frameworks.keras import load_keras, normalization
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.model_inputs import choose_inputs
 
 BuildModel = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
 

@@ -22,7 +22,7 @@ from streamd.cli.train.options import TrainingOptions, get_curves_path
 from streamd.cli.train.targets import LearningTarget, check_streams_match, choose_target, describe_images
 from streamd.client import Batch
 from streamd.client.arguments import Start
-from streamd.client.rebatch import BatchSplit
+from streamd.client.batch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
@@ -30,10 +30,9 @@ from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, LossError, ReceiptError
-from streamd.frameworks.feed_names import choose_inputs
+from streamd.frameworks import import_library
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream
+from streamd.frameworks.model_inputs import FeedStream, choose_inputs
 
 MakeCallback = Callable[[StreamSpec], Any]  # returns a keras.callbacks.Callback
 TrainingHistory = Mapping[str, Sequence[float]]  # for each value, one number an epoch

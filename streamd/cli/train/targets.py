@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.feed_names import find_label
+from streamd.frameworks.model_inputs import find_label
 
 
 @dataclass(frozen=True, slots=True)

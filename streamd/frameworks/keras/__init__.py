@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, format_install_command
-from streamd.frameworks.feed_names import ArrayNames, GivenWeights
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks import import_library
+from streamd.frameworks.model_inputs import (
+    ArrayNames,
+    FeedStream,
+    GivenWeights,
+    build_model_feed,
+    check_is_stream,
+    compute_pixel_scaling,
+)
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras.adapter import StreamAdapter

@@ -13,7 +13,6 @@ import numpy as np
 
 from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
-from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.frames import PendingSteps, check_data_of_running_fit
 from streamd.frameworks.keras.nan_report import (
@@ -83,7 +82,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self._data.on_batch = None
 
-    def _add_pending_step(self, batch: model_inputs.FeedBatch) -> None:
+    def _add_pending_step(self, batch: Batch) -> None:
         labels = {name: batch.labels[name] for name in self._data.feed.array_names if name in batch.labels}
         self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 

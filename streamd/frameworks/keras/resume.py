@@ -27,6 +27,7 @@ import numpy.typing as npt
 from streamd.client.waiting import print_stderr_line
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError
+from streamd.frameworks import import_library
 from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.frames import (
@@ -44,7 +45,6 @@ from streamd.frameworks.keras.resume_plan import (
     describe_learning_rate_change,
     describe_step_change,
 )
-from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.limits import MAX_NESTING
 

@@ -17,11 +17,16 @@ from typing import Any
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
+from streamd.frameworks import import_library
 from streamd.frameworks.dlpack import Array, export
-from streamd.frameworks.feed_names import ArrayNames
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, begins_anew, build_model_feed, check_is_stream
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks.model_inputs import (
+    ArrayNames,
+    FeedStream,
+    begins_anew,
+    build_model_feed,
+    check_is_stream,
+    compute_pixel_scaling,
+)
 from streamd.frameworks.torch.data_loader import Loader, build_device_mover, keep_on_cpu
 
 

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from streamd.client import Batch
 from streamd.client.arguments import parse_whole_number
 from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoCopyError, NoDatasetError, NoSkippingError
-from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
+from streamd.frameworks.model_inputs import FeedStream, ModelFeed, get_array
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
@@ -162,7 +163,7 @@ class Loader:
                     'subscribe after init_process_group with rank="auto", so that each gets its part'
                 )
 
-    def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | dict[str, Any] | None:
+    def _build_step(self, batch: Batch) -> tuple[Any, ...] | dict[str, Any] | None:
         """Returns (images, labels), or with weights as a third item, or these by `keys`; None if no row remains."""
         kept = None if self.weighted else _find_kept_rows(batch.weights)
         if kept is not None and not kept.any():
@@ -202,11 +203,11 @@ class Loader:
             state.dataloader_references = [each for each in state.dataloader_references if each is not self]
         yield from ()
 
-    def _build_input(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
+    def _build_input(self, batch: Batch, name: str, kept: KeptRows) -> Tensor:
         tensor = self._build_tensor(get_array(batch, name), kept)
         return self._order_channels(tensor) if name in self._pictures else tensor
 
-    def _build_target(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
+    def _build_target(self, batch: Batch, name: str, kept: KeptRows) -> Tensor:
         """Returns a label or an image to learn; class numbers of pixels are int64, as cross_entropy needs them."""
         tensor = self._build_input(batch, name, kept)
         return tensor.long() if name in batch.arrays and name not in self._pictures else tensor
