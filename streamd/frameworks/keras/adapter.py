@@ -39,16 +39,13 @@ from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError, NoDatasetMethodError
 from streamd.frameworks import import_library, tensorflow, torch
-from streamd.frameworks.keras.arguments import (
+from streamd.frameworks.keras.calls import (
     DATASET_REMEDIES,
     VALIDATION_SPLIT_REMEDY,
-    FedStream,
-    check_arguments,
-    check_epochs_left,
-)
-from streamd.frameworks.keras.frames import (
     FinishedSteps,
     FitBegin,
+    check_arguments,
+    check_epochs_left,
     find_calling_epoch_iterator,
     find_calling_strategy,
     find_first_epoch,
@@ -472,23 +469,21 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         new = find_new_keras_call()
         if new is not None:
-            call = new.call
             if new.trains and self._is_for_evaluation:
                 raise ConfigError(
                     "fit would train on one epoch again and again: this fit_data was made with evaluate=True, for "
                     "loops that evaluate; leave evaluate out for the data of fit"
                 )
-            fed = self if new.trains or call.method != "fit" else call.values["x"]
-            validation = call.validation_parts[0] if call.validation_parts else None
-            check_arguments(
-                replace(call, stream=_describe_fed_stream(fed), validation=_describe_fed_stream(validation))
-            )
+            fed = self if new.trains or new.method != "fit" else new.values["x"]
+            validation = new.validation_parts[0] if new.validation_parts else None
+            streams = [each if isinstance(each, StreamAdapter) else None for each in (fed, validation)]
+            check_arguments(replace(new, stream=streams[0], validation=streams[1]))
             settings = self._own_settings
             if new.steps is not None:
                 settings = settings._replace(steps=min(new.steps, len(self._stream)))
-            if new.trains and (weights := call.values["class_weight"]) is not None:
+            if new.trains and (weights := new.values["class_weight"]) is not None:
                 settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
-            if call.method != "predict":
+            if new.method != "predict":
                 settings = settings._replace(feed=match_own_loss(settings.feed, self.spec, new.model))
             if new.trains:
                 self._fit_settings = settings
@@ -543,14 +538,6 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             return FitEpochs(self, self.convert, find_calling_epoch_iterator())
         parts.check_row_counts(self._find_batch_row_counts())
         return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
-
-
-def _describe_fed_stream(data: Any) -> FedStream | None:
-    """Returns the facts about a stream that the argument rules use; None for other data."""
-    if not isinstance(data, StreamAdapter):
-        return None
-    feed = data.feed
-    return FedStream(data.spec, data.stream_steps, tuple(feed.inputs), feed.targets, feed.class_weights is not None)
 
 
 def _describe_array(spec: StreamSpec, name: str, key: str) -> str:

@@ -19,7 +19,7 @@ from streamd.errors import ConfigError
 from streamd.frameworks import import_library
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.frames import FinishedSteps
+from streamd.frameworks.keras.calls import FinishedSteps
 
 pytestmark = pytest.mark.train
 

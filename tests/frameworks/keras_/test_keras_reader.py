@@ -13,7 +13,7 @@ from support.stream_fake import ANGLE, FakeStream, make_spec
 
 from streamd.client import Batch
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.frames import KerasReader, find_or_create_reader
+from streamd.frameworks.keras.calls import KerasReader, find_or_create_reader
 
 LIMIT_S = 30.0
 

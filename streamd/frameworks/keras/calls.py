@@ -1,7 +1,7 @@
-"""Reads facts from the stack of a running Keras call. Imports Keras.
+"""The calls of Keras that read a stream: how they are found, which arguments they may have, and where they read.
 
-These are the function that requests a batch, the arguments of the call, the callbacks of a `fit`, and the length of its
-epochs. Keras passes none of them to an adapter.
+Keras passes an adapter neither the function that requests a batch, nor the arguments of the call, nor the callbacks of
+a `fit`, nor the length of its epochs. They are read from the stack. Imports Keras.
 """
 
 from __future__ import annotations
@@ -9,24 +9,31 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
+from operator import index
 from threading import get_ident
 from types import FrameType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
 
 import keras
 from keras.src.models.functional import Functional
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.client import Batch
+from streamd.core.text import format_count
 from streamd.errors import ConfigError, ReceiptError
-from streamd.frameworks.keras.arguments import KerasCall, ModelForm
 from streamd.frameworks.model_inputs import FeedStream
+
+if TYPE_CHECKING:
+    from streamd.frameworks.keras.adapter import StreamAdapter
 
 # Functions of Keras's own iterators, which pass a request for a batch on.
 _PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
+KerasMethod = Literal["fit", "evaluate", "predict"]
+
 _KERAS_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
 _TRAINER_MODULES: Final = "keras.src.backend."  # prefix of the modules with each backend's trainer
 # These functions take a batch only for its shapes, and drop it; on TensorFlow only under a strategy. On JAX `predict`
@@ -47,13 +54,10 @@ def is_building_model() -> bool:
     Such a batch would be missing from the epoch. Only the name of the requesting function distinguishes it from a
     step's. Must be called directly by the iterator's `__next__`, since it looks two frames up.
     """
-    return _find_batch_requester_name(sys._getframe(2)) in _BUILDING_FUNCTIONS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
-
-
-def _find_batch_requester_name(frame: FrameType | None) -> str:
-    """Returns the name of the function that requests a batch, starting at `frame`."""
-    names = (each.f_code.co_name for each in _iterate_stack_frames(frame))
-    return next((name for name in names if name not in _PASSING_FUNCTIONS), "")
+    frames = _iterate_stack_frames(sys._getframe(2))  # noqa: SLF001 - inspect's own is far slower
+    names = (each.f_code.co_name for each in frames)
+    requester = next((name for name in names if name not in _PASSING_FUNCTIONS), "")
+    return requester in _BUILDING_FUNCTIONS[keras.backend.backend()]
 
 
 def find_running_keras_methods() -> list[FrameType]:
@@ -68,24 +72,31 @@ def find_running_keras_methods() -> list[FrameType]:
     ]
 
 
-class NewCall(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class KerasCall:
     """A call of one of Keras's methods that begins to read an adapter.
 
+    model: the model whose method it is.
+    values: its arguments by name; a method lacks some.
+    validation_parts: the validation data as Keras splits them into x, y and sample_weight; None without any.
     iterator: Keras's iterator of this call, over training or over validation data.
-    call: the call, without facts about its streams.
     steps: the steps an epoch that the call, or Keras itself, has set; None for all.
     trains: the iterator is for the training data of a `fit`, not for validation.
-    model: the model whose method it is.
+    stream, validation: the `x` argument, and the `x` of the validation data; None for other data than a stream's.
     """
 
+    method: KerasMethod
+    model: Any
+    values: Mapping[str, Any]
+    validation_parts: tuple[Any, Any, Any] | None
     iterator: EpochIterator
-    call: KerasCall
     steps: int | None
     trains: bool
-    model: Any
+    stream: StreamAdapter | None = None
+    validation: StreamAdapter | None = None
 
 
-def find_new_keras_call() -> NewCall | None:
+def find_new_keras_call() -> KerasCall | None:
     """Returns the Keras call that reads an adapter's `num_batches`, if this is its first access; else None.
 
     On every backend this is the first access of each Keras iterator, and the only way to the arguments of the call.
@@ -100,28 +111,15 @@ def find_new_keras_call() -> NewCall | None:
     has_validation = known.get("validation_data") is not None
     validation = (known["val_x"], known["val_y"], known["val_sample_weight"]) if has_validation else None
     method: Any = code.co_name
-    call = KerasCall(
+    return KerasCall(
         method,
+        known["self"],
         {name: known.get(name) for name in names},
-        validation_parts=validation,
-        form=_describe_model(known["self"], {"fit": "train_step", "predict": "predict_step"}.get(method, "test_step")),
-        validation_form=_describe_model(known["self"], "test_step"),
+        validation,
+        making.f_locals["self"],
+        making.f_locals["steps_per_epoch"],
+        trains=method == "fit" and "epoch_iterator" not in known,
     )
-    trains = method == "fit" and "epoch_iterator" not in known
-    return NewCall(making.f_locals["self"], call, making.f_locals["steps_per_epoch"], trains, known["self"])
-
-
-def _describe_model(model: Any, step: str) -> ModelForm:
-    """Returns what is known of a model whose `step` runs: nothing where the step, or how it is called, is its own."""
-    if _has_own_method(model, step):
-        return ModelForm()
-    needs_targets = model._compile_loss is not None and not _has_own_method(model, "compute_loss")  # noqa: SLF001 - nothing public says that there is one
-    graph = find_model_graph(model)
-    if graph is None:
-        return ModelForm(needs_targets)
-    names = tuple(graph.input) if isinstance(graph.input, dict) else None
-    has_one_input, has_one_output = (isinstance(each, keras.KerasTensor) for each in (graph.input, graph.output))
-    return ModelForm(needs_targets, has_one_input, names, has_one_output)
 
 
 def find_model_graph(model: Any) -> Any:
@@ -147,6 +145,289 @@ def find_calling_strategy() -> Any:
     Only Keras's own iterator, which requests the dataset, knows the strategy.
     """
     return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
+
+
+# --- Rules for the arguments of fit, evaluate and predict that concern a stream.
+#
+# Keras does not pass the arguments of its methods to an adapter. So each argument on which Keras does not act itself
+# has a rule here. The rule accepts a value if the stream does the same anyway or the adapter acts on it, and otherwise
+# returns what to write instead.
+
+
+Rule = Callable[[KerasCall, str], str | None]  # returns the objection to an argument's value; None if it is honoured
+
+
+def check_arguments(call: KerasCall) -> None:
+    """Raises ConfigError for the first argument that would be ignored; the message says what to write instead."""
+    for name, rule in ARGUMENTS[call.method].items():
+        objection = None if rule is None else rule(call, name)
+        if objection is not None:
+            raise ConfigError(f"{call.method}({name}={_shorten(call.values.get(name))}): {objection}")
+
+
+def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int]) -> None:
+    """Raises ConfigError if `fit` would reach the end of the subscription to stream `name`.
+
+    `wanted` and `available` are (epochs, steps).
+    """
+    if wanted[1] <= available[1]:
+        return
+    where = f"ends after {_describe_epochs(*available)}" if available[1] else "has no epoch left"
+    raise ConfigError(
+        f"fit has {_describe_epochs(*wanted)} to go, but the subscription to {name!r} {where}: subscribe with "
+        "epochs=None, which never ends, or with as many epochs as all calls of fit take together"
+    )
+
+
+def _describe_epochs(epochs: int, steps: int) -> str:
+    return f"{format_count(epochs, 'epoch')} ({format_count(steps, 'step')})"
+
+
+def _check_data(call: KerasCall, _: str) -> str | None:
+    step = {"fit": "train_step", "predict": "predict_step"}.get(call.method, "test_step")
+    return None if call.stream is None else _compare_with_model(call.model, step, call.stream)
+
+
+def _check_validation_data(call: KerasCall, _: str) -> str | None:
+    data, *beside = call.validation_parts or (None,)
+    if call.validation is not None:
+        if all(each is None for each in beside):
+            return _compare_with_model(call.model, "test_step", call.validation)
+        return "a stream brings its own targets and weights: give  validation_data=fit_data(stream)  alone"
+    # A stream, a client or a stream's name, which Keras would take for data.
+    if hasattr(data, "spec") and hasattr(data, "epochs"):
+        return "a stream must be passed to Keras through fit_data:  validation_data=fit_data(stream)"
+    if not hasattr(data, "subscribe") and not isinstance(data, str):
+        return None
+    what, name = (f"the name {data!r}", data) if isinstance(data, str) else ("a client", "validation")
+    return f"{what} is not data for Keras: give  validation_data=fit_data(client.subscribe({name!r}))"
+
+
+def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | None:
+    """Returns why a model cannot work on what a stream gives; None if it can, as far as that is known.
+
+    `step` is the model's method that gets the arrays. A step or a loss of its own may use them in any way.
+    """
+    if _has_own_method(model, step):
+        return None
+    spec, inputs, targets = data.spec, tuple(data.feed.inputs), data.feed.targets
+    graph = find_model_graph(model)
+    if graph is not None:
+        names, given = tuple(graph.input) if isinstance(graph.input, dict) else (), ", ".join(inputs)
+        if isinstance(graph.input, keras.KerasTensor) and len(inputs) > 1:
+            # An image among the inputs may go by another name; labels alone have the stream's first beside them.
+            image = next((name for name in inputs if name in spec.images), next(iter(spec.images)))
+            return (
+                f"the model takes one array, and stream {spec.name!r} gives a dict of {len(inputs)}, {given}: choose "
+                f"one, as in  fit_data(stream, inputs=[{image!r}]),  or build the model with an input for each, as in  "
+                f"keras.Model({{{inputs[0]!r}: keras.Input(...), ...}}, outputs)"
+            )
+        # Keras takes one array for the only input, whatever its name.
+        if len(names) > 1 and not set(names).issubset(inputs):
+            return (
+                f"the model has the inputs {', '.join(names)}, and stream {spec.name!r} gives {given}: choose images "
+                "and labels with  fit_data(stream, inputs=[...]),  and give the model's inputs their names"
+            )
+    # Nothing public says that a model was compiled with a loss, which would fail without targets.
+    has_loss = model._compile_loss is not None and not _has_own_method(model, "compute_loss")  # noqa: SLF001
+    if step == "predict_step" or not has_loss:
+        return None
+    if not targets:
+        images = ", ".join(spec.images)
+        remedy = (
+            f"choose with  fit_data(stream, targets=...)  among its labels ({', '.join(spec.labels)}) and images "
+            f"({images})"
+            if spec.labels
+            else "serve it with labels, which config.yaml names for each stream, or let the model learn an image, with "
+            f" fit_data(stream, targets=[{next(iter(spec.images))!r}])"
+        )
+        return (
+            f"the model's loss needs targets, and stream {spec.name!r} gives none: {remedy}; or compile a model "
+            "without loss= where its own train_step computes the loss from the images"
+        )
+    if graph is not None and isinstance(graph.output, keras.KerasTensor) and len(targets) > 1:
+        return (
+            f"the model has one output, and stream {spec.name!r} gives a dict of {len(targets)} targets, "
+            f"{', '.join(targets)}: choose one, as in  fit_data(stream, targets={targets[-1]!r}),  or build the model "
+            "with an output for each, in a dict by these names"
+        )
+    return None
+
+
+VALIDATION_SPLIT_REMEDY: Final = (
+    "Keras cannot divide a stream: serve both parts, with  split: {validation: 0.2}  in config.yaml, and give  "
+    'validation_data=fit_data(client.subscribe("validation"))'
+)
+
+# What to write in place of a value that a stream brings itself.
+_OWN_VALUES: Final = {
+    "y": "a stream brings its own targets: leave y out, and choose with  fit_data(stream, targets=...)",
+    "sample_weight": (
+        "a stream brings its own weights: leave sample_weight out, and name the column that has them in config.yaml, "
+        "weights: COLUMN"
+    ),
+    "validation_split": VALIDATION_SPLIT_REMEDY,
+    "class_weight": "fit_data already has a class_weight: give class_weight to fit_data or to fit, not to both",
+}
+
+
+def _check_own_value(call: KerasCall, name: str) -> str | None:
+    given = call.values.get(name)
+    if call.stream is None or given is None or (name == "validation_split" and not given):
+        return None
+    # The adapter itself multiplies by the only class_weight.
+    return None if name == "class_weight" and call.stream.feed.class_weights is None else _OWN_VALUES[name]
+
+
+def _check_batch_size(call: KerasCall, name: str) -> str | None:
+    given, data = call.values.get(name), call.stream
+    if name == "validation_batch_size":
+        if call.validation_parts is None:
+            return None if given is None else _NO_VALIDATION_DATA
+        data = call.validation
+        # Keras takes the size of other training data for validation too.
+        if call.stream is None:
+            given = given or call.values.get("batch_size")
+    if data is None or given is None or given == data.spec.batch_size:
+        return None
+    spec = data.spec
+    return (
+        f"batches of stream {spec.name!r} have {spec.batch_size} samples: leave {name} out, or take others with  "
+        f"client.subscribe({spec.name!r}, batch_size={_shorten(given)})"
+    )
+
+
+def _check_steps(call: KerasCall, name: str) -> str | None:
+    given, data = call.values.get(name), call.stream
+    if name == "validation_steps":
+        if call.validation_parts is None:
+            return None if given is None else _NO_VALIDATION_DATA
+        data = call.validation
+    if data is None or given is None:
+        return None
+    try:
+        count = index(given)
+    except TypeError:
+        count = 0
+    if 1 <= count <= data.stream_steps:
+        return None
+    whole = format_count(data.stream_steps, "step")
+    return (
+        f"an epoch of stream {data.spec.name!r} has {whole}: leave {name} out, which takes all of them, or give a "
+        f"whole number from 1 to {data.stream_steps}"
+    )
+
+
+def _check_validation_freq(call: KerasCall, name: str) -> str | None:
+    given = call.values.get(name)
+    if call.validation_parts is None:
+        return None if given in (None, 1) else _NO_VALIDATION_DATA
+    if isinstance(given, list) or (isinstance(given, int) and given >= 1):
+        return None
+    return "give a whole number of epochs, 1 or more, or a list of the epochs after which to validate, counted from 1"
+
+
+_NO_VALIDATION_DATA: Final = (
+    "this argument needs validation_data, which is missing: give validation_data too, or leave this argument out"
+)
+
+
+def _check_shuffle(call: KerasCall, name: str) -> str | None:
+    given = call.values.get(name)
+    if call.stream is None or given is None or given is True:
+        return None
+    spec = call.stream.spec
+    if given not in (True, False):
+        return "a stream comes in the order that config.yaml says,  shuffle: full | none | chunk:  leave shuffle out"
+    if given or spec.shuffle == "none":
+        return None
+    return (
+        f"stream {spec.name!r} comes shuffled ({spec.shuffle}), whatever shuffle is set to in Keras: leave shuffle "
+        "out, or serve a stream with  shuffle: none  in config.yaml"
+    )
+
+
+def _shorten(value: Any) -> str:
+    """Returns a short value's repr; "..." for a long one, and for arrays and other objects."""
+    text = repr(value)
+    is_short = len(text) <= 40 and "\n" not in text  # noqa: PLR2004 - half a line
+    return text if is_short and isinstance(value, bool | int | float | str | dict) else "..."
+
+
+# Every parameter of Keras's methods, which a test compares with Keras's own signatures. None: Keras itself acts on it,
+# whatever the data are.
+ARGUMENTS: Final[Mapping[KerasMethod, Mapping[str, Rule | None]]] = {
+    "fit": {
+        "x": _check_data,
+        "y": _check_own_value,
+        "batch_size": _check_batch_size,
+        "epochs": None,  # compared with the subscription when the first epoch begins: see check_epochs_left
+        "verbose": None,
+        "callbacks": None,
+        "validation_split": _check_own_value,
+        "validation_data": _check_validation_data,
+        "shuffle": _check_shuffle,
+        "class_weight": _check_own_value,
+        "sample_weight": _check_own_value,
+        "initial_epoch": None,
+        "steps_per_epoch": _check_steps,  # the adapter makes epochs of that length
+        "validation_steps": _check_steps,
+        "validation_batch_size": _check_batch_size,
+        "validation_freq": _check_validation_freq,
+    },
+    "evaluate": {
+        "x": _check_data,
+        "y": _check_own_value,
+        "batch_size": _check_batch_size,
+        "verbose": None,
+        "sample_weight": _check_own_value,
+        "steps": _check_steps,
+        "callbacks": None,
+        "return_dict": None,
+        "kwargs": None,  # Keras refuses unknown ones itself
+    },
+    "predict": {
+        "x": _check_data,
+        "batch_size": _check_batch_size,
+        "verbose": None,
+        "steps": _check_steps,
+        "callbacks": None,
+    },
+}
+
+# What to write in place of a method or attribute of tf.data.Dataset, by its name. TensorFlow itself reads the last two,
+# of a data set that a strategy is to distribute.
+_PER_BATCH: Final = (
+    "write the function into the model or the training step, or serve its result with  transform:  in config.yaml"
+)
+_DISTRIBUTED: Final = (
+    "model.fit(fit_data(stream)) under the strategy gives each replica a part of each batch; a training loop of your "
+    "own does so with  strategy.experimental_distribute_values_from_function"
+)
+DATASET_REMEDIES: Final[Mapping[str, str]] = {
+    "map": _PER_BATCH,
+    "apply": _PER_BATCH,
+    "filter": "serve a part of the samples: with  where:  of a table, or from a folder of their own",
+    "batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "padded_batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "rebatch": "write  client.subscribe(NAME, batch_size=N)",
+    "ragged_batch": "a stream comes in batches; others are  client.subscribe(NAME, batch_size=N)",
+    "unbatch": "loop over the rows of each batch",
+    "shuffle": "a stream comes in the order that config.yaml says, anew in each epoch: leave it out",
+    "prefetch": "the daemon makes batches ahead: leave it out, or set  client.subscribe(NAME, prefetch=N)",
+    "repeat": "each epoch of fit, and each loop, is the next epoch: leave it out",
+    "cache": "the daemon decodes once for all trainers: leave it out, or set  cache:  in config.yaml",
+    "take": "write  fit_data(stream, steps=N),  or  preview(N)  to look at batches",
+    "skip": "write  client.subscribe(NAME, resume=TOKEN),  or  stream.advance_to_epoch(N)",
+    "shard": 'write  client.subscribe(NAME, rank="auto")',
+    "enumerate": "write  enumerate(data)",
+    "as_numpy_iterator": "loop over  stream,  whose batches are NumPy arrays",
+    "with_options": "there are no options to set: leave it out",
+    "cardinality": "write  len(data)",
+    "concatenate": "serve both as one stream, from one folder or table; a loop may read  itertools.chain(one, other)",
+    "_variant_tensor": _DISTRIBUTED,
+    "element_spec": _DISTRIBUTED,
+}
 
 
 # --- a `fit` and its callbacks
