@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,9 +114,14 @@ def build_leased_batch(
     start = layout.sample_ids.offset
     # Everything after the images is small, so one copy of it lets the caller keep labels after the lease has ended.
     own = memoryview(bytearray(memory[start : layout.size_bytes]))
+    labels: dict[str, npt.NDArray[Any]] = {}
+    for name, tensor in layout.labels.items():
+        values = tensor.build_array_in_memory(own, start)
+        # UTF-8 bytes become text; all else stays as in the slot.
+        labels[name] = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
     return Batch(
         build_leased_arrays(memory, layout.arrays.values(), on_return),
-        {name: _decode_label(tensor.build_array_in_memory(own, start)) for name, tensor in layout.labels.items()},
+        labels,
         layout.weights.build_array_in_memory(own, start),
         layout.sample_ids.build_array_in_memory(own, start),
         header.bad,
@@ -127,11 +131,6 @@ def build_leased_batch(
         spec,
         find_names,
     )
-
-
-def _decode_label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns a label's values as the trainer sees them: UTF-8 bytes become text, all else stays as in the slot."""
-    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
 def restore_planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, RowStatus]:
@@ -189,7 +188,8 @@ class BatchSplit:
             return BatchSplit(served_spec, rows, parts=whole // rows, uneven=uneven)
         if rows > 0 and rows % whole == 0:
             return BatchSplit(served_spec, rows, group=rows // whole, uneven=uneven)
-        near = [size for size in (*_find_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
+        divisors = [size for size in range(1, whole) if whole % size == 0]
+        near = [*divisors, whole * 2, whole * 3, whole * 4]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
             f"batch_size={rows}: stream {served_spec.name!r} has batches of {whole}, which are cut into equal parts "
@@ -230,10 +230,6 @@ class BatchSplit:
     def compute_group_index(self, first: int, rank: int, world: int) -> int:
         """Returns the index of the group that begins with the stream's batch `first`."""
         return first // world // self.group * world + rank
-
-
-def _find_divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number) if number % divisor == 0]
 
 
 def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
@@ -291,21 +287,7 @@ class BatchGroup:
         for name, values in arrays.items():
             values[self.rows :] = self._split.served_spec.images[name].fill
             values.setflags(write=False)
-        last = self._batches[-1]
-        return replace(
-            last,
-            arrays=arrays,
-            labels={
-                name: _concatenate_padded(
-                    [each.labels[name] for each in self._batches], empty, last.spec.labels[name].blank_value
-                )
-                for name in last.labels
-            },
-            weights=_concatenate_padded([each.weights for each in self._batches], empty),
-            sample_ids=_concatenate_padded([each.sample_ids for each in self._batches], empty, PAD_ID),
-            bad=tuple(bad for each in self._batches for bad in each.bad),
-            index=index,
-        )
+        return _join_batches(self._batches, arrays, empty, index)
 
 
 FetchBatch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
@@ -345,10 +327,30 @@ class Rebatcher:
         make_token_within: see `MakeTokenWithin`.
         """
         if self._is_unsplit and not self.rows_taken:
-            return self._take_whole_batch(fetch, count_batch)
-        if self._split.group > 1:
-            return self._gather_batch_group(partial(self._take_batch_part, fetch, count_batch, make_token_within))
-        return self._take_batch_part(fetch, count_batch, make_token_within)
+            # The common case: the stream's batch as it is, without copies or views.
+            batch = fetch()
+            if batch is not None:
+                count_batch()
+            return batch
+        if self._split.group == 1:
+            return self._take_batch_part(fetch, count_batch, make_token_within)
+        # The stream's next batches are joined. The group is stored before the first fetch: if a wait raises, the next
+        # call continues the same group.
+        group = self._group = self._group or BatchGroup(self._split)
+        while len(group) < self._split.group:
+            part = self._take_batch_part(fetch, count_batch, make_token_within)
+            if part is None:
+                break
+            group.add_batch(part)
+            del part  # ends the lease before the wait for the next batch
+        self._group = None
+        if not len(group):
+            return None
+        # An incomplete last group is dropped if the stream drops its last batch.
+        if len(group) < self._split.group and self._split.served_spec.remainder == "drop":
+            self.unused_samples += group.sample_count
+            return None
+        return group.build_batch(self._split.compute_group_index(group.first_batch_index(), self._rank, self._world))
 
     @property
     def is_between_batches(self) -> bool:
@@ -409,14 +411,6 @@ class Rebatcher:
         """Drops the current batch, whose lease can then end, and the group."""
         self._current_batch = self._group = None
 
-    @staticmethod
-    def _take_whole_batch(fetch: FetchBatch, count_batch: CountBatch) -> Batch | None:
-        """Returns the stream's next batch as it is, without copies or views: the common case."""
-        batch = fetch()
-        if batch is not None:
-            count_batch()
-        return batch
-
     def _take_batch_part(
         self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
     ) -> Batch | None:
@@ -424,11 +418,28 @@ class Rebatcher:
 
         For a group, the part is the rest of the batch.
         """
-        batch = self._fetch_evened_batch(fetch) if self._current_batch is None else self._current_batch
+        split, batch = self._split, self._current_batch
         if batch is None:
-            return None
+            batch, self._cut_off_samples = fetch(), 0
+            if batch is None:
+                return None
+            # A batch is cut or padded to as many parts as every other rank has in the same step.
+            if self._evens_ranks:
+                rows = split.rows * split.count_parts_per_batch(batch.index - self._rank + self._world, self._world)
+                if rows - split.rows >= len(batch):
+                    empty = rows - len(batch)
+                    arrays = {
+                        name: _concatenate_padded([values], empty, batch.spec.images[name].fill)
+                        for name, values in batch.arrays.items()
+                    }
+                    for values in arrays.values():
+                        values.setflags(write=False)
+                    batch = _join_batches([batch], arrays, empty, batch.index)
+                elif rows < len(batch):
+                    self._cut_off_samples = _count_real_samples(batch.sample_ids[rows:])
+                    batch = slice_batch(batch, 0, rows, batch.index)
         start = self.rows_taken
-        stop = len(batch) if self._split.group > 1 else min(start + self._split.rows, len(batch))
+        stop = len(batch) if split.group > 1 else min(start + split.rows, len(batch))
         if stop == len(batch):
             self._current_batch, self.rows_taken = None, 0
             count_batch()
@@ -436,59 +447,26 @@ class Rebatcher:
         else:
             self._current_batch, self.rows_taken = batch, stop
             batch = replace(batch, make_token=make_token_within(stop))
-        if stop - start == len(batch) and self._split.parts == 1:
+        if stop - start == len(batch) and split.parts == 1:
             return batch
-        return slice_batch(batch, start, stop, self._split.compute_part_index(batch, start))
-
-    def _fetch_evened_batch(self, fetch: FetchBatch) -> Batch | None:
-        """Fetches a batch and cuts or pads it to as many parts as every other rank has in the same step."""
-        batch, split = fetch(), self._split
-        self._cut_off_samples = 0
-        if batch is None or not self._evens_ranks:
-            return batch
-        parts = split.count_parts_per_batch(batch.index - self._rank + self._world, self._world)
-        if parts > -(-len(batch) // split.rows):
-            return _pad_batch(batch, parts * split.rows)
-        if parts * split.rows >= len(batch):
-            return batch
-        kept = slice_batch(batch, 0, parts * split.rows, batch.index)
-        self._cut_off_samples = _count_real_samples(batch.sample_ids[len(kept) :])
-        return kept
-
-    def _gather_batch_group(self, next_part: FetchBatch) -> Batch | None:
-        """Joins the stream's next batches; drops an incomplete last group if the stream drops its last batch."""
-        # The group is stored before the first fetch: if a wait raises, the next call continues the same group.
-        group = self._group = self._group or BatchGroup(self._split)
-        while len(group) < self._split.group and (batch := next_part()) is not None:
-            group.add_batch(batch)
-            del batch  # ends the lease before the wait for the next batch
-        self._group = None
-        if not len(group):
-            return None
-        if len(group) < self._split.group and self._split.served_spec.remainder == "drop":
-            self.unused_samples += group.sample_count
-            return None
-        return group.build_batch(self._split.compute_group_index(group.first_batch_index(), self._rank, self._world))
+        return slice_batch(batch, start, stop, split.compute_part_index(batch, start))
 
 
-def _pad_batch(batch: Batch, rows: int) -> Batch:
-    """Returns a copy of a batch, padded with rows of weight 0 to `rows` rows."""
-    empty = rows - len(batch)
-    arrays = {
-        name: _concatenate_padded([values], empty, batch.spec.images[name].fill)
-        for name, values in batch.arrays.items()
-    }
-    for values in arrays.values():
-        values.setflags(write=False)
+def _join_batches(batches: Sequence[Batch], arrays: dict[str, npt.NDArray[Any]], empty: int, index: int) -> Batch:
+    """Returns batches as one whose images are `arrays`; the rest is joined, with `empty` rows of weight 0 behind."""
+    last = batches[-1]
+    blanks = {name: last.spec.labels[name].blank_value for name in last.labels}
     return replace(
-        batch,
+        last,
         arrays=arrays,
         labels={
-            name: _concatenate_padded([values], empty, batch.spec.labels[name].blank_value)
-            for name, values in batch.labels.items()
+            name: _concatenate_padded([each.labels[name] for each in batches], empty, blank)
+            for name, blank in blanks.items()
         },
-        weights=_concatenate_padded([batch.weights], empty),
-        sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),
+        weights=_concatenate_padded([each.weights for each in batches], empty),
+        sample_ids=_concatenate_padded([each.sample_ids for each in batches], empty, PAD_ID),
+        bad=tuple(bad for each in batches for bad in each.bad),
+        index=index,
     )
 
 
