@@ -16,18 +16,15 @@ from pathlib import PurePath
 from typing import Final, Literal, SupportsIndex, TypeVar
 
 from streamd.client.ranks import find_library_ranks, find_rank
-from streamd.core.spec import UnevenPolicy
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, suggest_name
 from streamd.ipc.endpoint import is_remote
 from streamd.limits import (
     CONNECT_TIMEOUT_S,
-    MAX_CREDIT,
     MAX_EPOCHS,
     MAX_SESSIONS,
     MAX_TRAINER_NAME_CHARS,
     MAX_WORLD,
-    MIN_CREDIT,
 )
 
 MAX_NUMBER: Final = MAX_EPOCHS - 1  # of any count: within a frame's integers
@@ -169,7 +166,6 @@ def find_program_name(arguments: list[str]) -> str:
 Start = Literal["begin", "live"] | Mapping[str, SupportsIndex]
 
 _MAX_BATCH_NUMBER: Final = MAX_NUMBER - 1  # a subscription that looks at one batch has one epoch more than its number
-_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 
 
 def parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
@@ -207,25 +203,6 @@ def parse_rank(rank: object, world: object) -> tuple[int, int]:
     if not 0 <= number < size:
         raise ConfigError(f"rank {number} of world {size} does not exist: ranks go from 0 to world - 1")
     return number, size
-
-
-def parse_counts(
-    epochs: object, prefetch: object, batch_size: object, usual_credit: int
-) -> tuple[int | None, int, int | None]:
-    """Returns the epochs in total, the credit and the batch size; None if left out. Raises ConfigError."""
-    credit = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {usual_credit}")
-    return (
-        parse_optional_number("epochs", epochs, 1, otherwise="to run without end"),
-        usual_credit if credit is None else credit,
-        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size"),
-    )
-
-
-def parse_uneven(uneven: object) -> UnevenPolicy | None:
-    """Returns the rule for what not every rank would get, or None. Raises ConfigError."""
-    if uneven is None:
-        return None
-    return parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=", or None for the stream's own rule")
 
 
 def parse_batch_number(name: str, value: object) -> int:

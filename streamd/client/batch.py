@@ -223,10 +223,6 @@ class BatchSplit:
             return self.parts
         return -(-self.served_spec.batch_rows(self.served_spec.batches - 1) // self.rows)
 
-    def compute_part_index(self, batch: Batch, start: int) -> int:
-        """Returns the index of the part of `batch` that begins at row `start`."""
-        return batch.index * self.parts + start // self.rows
-
     def compute_group_index(self, first: int, rank: int, world: int) -> int:
         """Returns the index of the group that begins with the stream's batch `first`."""
         return first // world // self.group * world + rank
@@ -353,11 +349,6 @@ class Rebatcher:
         return group.build_batch(self._split.compute_group_index(group.first_batch_index(), self._rank, self._world))
 
     @property
-    def is_between_batches(self) -> bool:
-        """Whether every fetched batch of the stream was handed over and counted."""
-        return not self._group and not self.rows_taken
-
-    @property
     def gathered_batch_count(self) -> int:
         """The number of the stream's batches that are counted and not handed over yet."""
         return len(self._group) if self._group else 0
@@ -449,7 +440,7 @@ class Rebatcher:
             batch = replace(batch, make_token=make_token_within(stop))
         if stop - start == len(batch) and split.parts == 1:
             return batch
-        return slice_batch(batch, start, stop, split.compute_part_index(batch, start))
+        return slice_batch(batch, start, stop, batch.index * split.parts + start // split.rows)
 
 
 def _join_batches(batches: Sequence[Batch], arrays: dict[str, npt.NDArray[Any]], empty: int, index: int) -> Batch:

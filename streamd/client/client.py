@@ -18,7 +18,7 @@ from streamd.client.arguments import (
     Start,
     check_endpoint_system,
     parse_batch_number,
-    parse_counts,
+    parse_optional_number,
     parse_patience,
     parse_rank,
     parse_sample_ids,
@@ -26,7 +26,6 @@ from streamd.client.arguments import (
     parse_stream_name,
     parse_timeout,
     parse_trainer_name,
-    parse_uneven,
     parse_word,
 )
 from streamd.client.batch import Batch, BatchSplit
@@ -80,6 +79,7 @@ from streamd.limits import (
     ASK_AGAIN_S,
     BACKOFF_MIN_S,
     DEFAULT_CREDIT,
+    MAX_CREDIT,
     MAX_NAMES,
     MIN_CREDIT,
     REMOTE_ASK_AGAIN_S,
@@ -89,6 +89,8 @@ from streamd.limits import (
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
 
+_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
+_UNEVEN_DEFAULT: Final = ", or None for the stream's own rule"
 _TRANSPORTS: Final[tuple[Transport, ...]] = ("shared", "inline")
 # Whether a line was printed about subscriptions to epoch 0 alone, by process, endpoint, order and rank.
 _ONE_EPOCH_SUBSCRIPTIONS: Final[dict[tuple[object, ...], bool]] = {}
@@ -263,8 +265,13 @@ class Client:
         """
         live, together = parse_start_option(start, is_resuming=resume is not None)
         place, whose = parse_rank(rank, world), parse_trainer_name(name)
-        total, credit, rows = parse_counts(epochs, prefetch, batch_size, self._usual_credit)
-        rule, way = parse_uneven(uneven), self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
+        usual = DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
+        held = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {usual}")
+        credit = usual if held is None else held
+        total = parse_optional_number("epochs", epochs, 1, otherwise="to run without end")
+        rows = parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size")
+        rule = None if uneven is None else parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=_UNEVEN_DEFAULT)
+        way = self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
         stream, is_second = parse_stream_name(stream), False
         while True:
             spec = self.spec(stream)
@@ -295,10 +302,6 @@ class Client:
                 )
             _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
         return opened
-
-    @property
-    def _usual_credit(self) -> int:
-        return DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
 
     def _choose_transport(self, wanted: Transport) -> Transport:
         """Returns how pixels come: no memory is shared with another host."""

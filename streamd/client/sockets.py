@@ -74,20 +74,16 @@ def open_dealer_socket(
             dealer.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
             dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
             dealer.setsockopt(zmq.IPV6, ":" in split_host_port(endpoint)[0])
-            set_link_timeouts(dealer)
+            # The kernel ends the connection when its other end is gone.
+            dealer.setsockopt(zmq.TCP_KEEPALIVE, 1)
+            dealer.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+            dealer.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
+            dealer.setsockopt(zmq.TCP_MAXRT, SILENT_LINK_MS)
         dealer.connect(endpoint)
     except BaseException:
         dealer.close(0)
         raise
     return dealer
-
-
-def set_link_timeouts(socket: zmq.Socket[bytes]) -> None:
-    """Makes the kernel end connections of a TCP socket whose other end is gone."""
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_MAXRT, SILENT_LINK_MS)
 
 
 def find_connect_address(endpoint: str, timeout_s: float, wake_descriptor: int | None = None) -> str:

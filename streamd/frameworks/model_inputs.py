@@ -136,10 +136,6 @@ class ClassWeights:
     target: str
     table: npt.NDArray[np.float32]
 
-    def lookup_weights(self, numbers: Array) -> npt.NDArray[np.float32]:
-        """Returns the weight of each class number, float32 of the same shape."""
-        return self.table[numbers]
-
 
 def build_class_weights(spec: StreamSpec, targets: tuple[str, ...], weights: GivenWeights) -> ClassWeights:
     """Returns the weights of the classes of the only target.
@@ -302,21 +298,21 @@ class ModelFeed:
 
         Raises StreamdError when a sample has a weight other than 1 and the structure has no weights.
         """
-        x = _unwrap_only_array({key: get_array(batch, name) for key, name in self.inputs.items()})
+        x = unwrap_only_item({key: get_array(batch, name) for key, name in self.inputs.items()})
         targets: dict[str, Array] = {}
         for name in self.targets:
             values = get_array(batch, name)
             if name in self.one_hot:
                 values = (values[..., None] == np.arange(self.one_hot[name])).astype(np.float32)
             targets[name] = values
-        y = _unwrap_only_array(targets) if targets else None
+        y = unwrap_only_item(targets) if targets else None
         if self.weighted:
             # Keras multiplies the values of a loss by weights of the same shape. Weights of another shape it
             # broadcasts, or counts too few of them when it divides by their sum. So there is a weight for each row, or
             # for each value of a usual loss if a target has several values per sample.
             if all(rank == 1 for rank in self.value_ranks.values()):
                 return x, y, self._build_target_weights(batch, next(iter(self.targets), ""))
-            return x, y, _unwrap_only_array({name: self._build_target_weights(batch, name) for name in self.targets})
+            return x, y, unwrap_only_item({name: self._build_target_weights(batch, name) for name in self.targets})
         if not (batch.weights == 1).all():
             raise StreamdError(
                 f"batch {batch.epoch}:{batch.index} has samples of weight 0 (no image of it could be read, or it pads "
@@ -327,26 +323,24 @@ class ModelFeed:
 
     def _build_target_weights(self, batch: Batch, name: str) -> npt.NDArray[np.float32]:
         rank = self.value_ranks.get(name, 1)
-        weights = batch.weights if rank == 1 else expand_weights(batch.weights, get_array(batch, name).shape[:rank])
+        weights = batch.weights
+        # The weight of each row for each of its values, in an array of its own.
+        if rank > 1:
+            weights = np.empty(get_array(batch, name).shape[:rank], np.float32)
+            weights[...] = batch.weights.reshape(-1, *(1 for _ in weights.shape[1:]))
         if self.class_weights is None:
             return weights
-        return weights * self.class_weights.lookup_weights(get_array(batch, self.class_weights.target))
+        return weights * self.class_weights.table[get_array(batch, self.class_weights.target)]
 
 
-def _unwrap_only_array(arrays: dict[str, Array]) -> Array | dict[str, Array]:
-    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+def unwrap_only_item(items: dict[str, Any]) -> Any:
+    """Returns the only array or tensor, or the dict of several or of none."""
+    return next(iter(items.values())) if len(items) == 1 else items
 
 
 def get_array(batch: Batch, name: str) -> Array:
     """Returns an image or a label of a batch by its name; no label has the name of an image."""
     return batch.labels[name] if name in batch.labels else batch.arrays[name]
-
-
-def expand_weights(weights: npt.NDArray[np.float32], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Returns the weight of each row for each of its values: float32 of `shape`, an array of its own."""
-    expanded = np.empty(shape, np.float32)
-    expanded[...] = weights.reshape(-1, *(1 for _ in shape[1:]))
-    return expanded
 
 
 def build_model_feed(

@@ -24,7 +24,7 @@ SPEC = make_spec(
 
 def test_each_number_of_the_dtype_has_a_weight() -> None:
     weights = build_class_weights(SPEC, ("parts",), {65535: 0.0, 300: 2.5})
-    assert weights.lookup_weights(np.array([[0, 300], [65535, 1]], np.uint16)).tolist() == [[1, 2.5], [0, 1]]
+    assert weights.table[np.array([[0, 300], [65535, 1]], np.uint16)].tolist() == [[1, 2.5], [0, 1]]
     # Keras takes the numbers of an image as they are.
     fed = add_class_weights(build_model_feed(SPEC, targets="parts"), SPEC, {65535: 0.0, 300: 2.5})
     assert fed.class_weights is not None

@@ -532,10 +532,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        parts = build_replica_parts(find_calling_strategy())
-        if parts is None:
+        strategy = find_calling_strategy()
+        # TensorFlow's default strategy has one device, and others are refused when they read the epochs.
+        if not isinstance(strategy, _SYNCHRONOUS_STRATEGIES):
             check_distribution(self._find_batch_row_counts())
             return FitEpochs(self, self.convert, find_calling_epoch_iterator())
+        parts = ReplicaParts(strategy)
         parts.check_row_counts(self._find_batch_row_counts())
         return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
 
@@ -834,8 +836,3 @@ class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # 
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._epochs)
-
-
-def build_replica_parts(strategy: Any) -> ReplicaParts | None:
-    """Returns how a strategy splits batches; None for TensorFlow's default strategy and for unsupported ones."""
-    return ReplicaParts(strategy) if isinstance(strategy, _SYNCHRONOUS_STRATEGIES) else None

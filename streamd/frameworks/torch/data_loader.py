@@ -16,7 +16,7 @@ from streamd.client.arguments import parse_whole_number
 from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoCopyError, NoDatasetError, NoSkippingError
-from streamd.frameworks.model_inputs import FeedStream, ModelFeed, get_array
+from streamd.frameworks.model_inputs import FeedStream, ModelFeed, get_array, unwrap_only_item
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
@@ -174,7 +174,7 @@ class Loader:
         # Class numbers of pixels are int64, as cross_entropy needs them.
         for name in self._masks.intersection(targets):
             targets[name] = targets[name].long()
-        step: tuple[Any, ...] = _unwrap_only_item(inputs), _unwrap_only_item(targets)
+        step: tuple[Any, ...] = unwrap_only_item(inputs), unwrap_only_item(targets)
         if self.weighted:
             step = *step, self._build_tensor(batch.weights, kept)
         return step if self.keys is None else dict(zip(self.keys, step, strict=True))
@@ -249,11 +249,6 @@ class _DoneStep:
         )
 
     keys = __iter__
-
-
-def _unwrap_only_item(tensors: dict[str, Tensor]) -> Any:
-    """Returns the only tensor, or the dict of several or of none."""
-    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
 
 @dataclass(frozen=True, slots=True)
