@@ -19,12 +19,11 @@ from functools import partial
 from importlib import import_module
 from itertools import islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self
 
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from keras.src.backend import compute_output_spec
 from keras.src.distribution import distribution_lib
 from keras.src.losses.losses import LossFunctionWrapper
@@ -532,12 +531,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        strategy = find_calling_strategy()
-        # TensorFlow's default strategy has one device, and others are refused when they read the epochs.
-        if not isinstance(strategy, _SYNCHRONOUS_STRATEGIES):
+        from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
+
+        parts = build_replica_parts(find_calling_strategy())
+        if parts is None:
             check_distribution(self._find_batch_row_counts())
             return FitEpochs(self, self.convert, find_calling_epoch_iterator())
-        parts = ReplicaParts(strategy)
         parts.check_row_counts(self._find_batch_row_counts())
         return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
 
@@ -776,63 +775,3 @@ def looks_ahead() -> bool:
     if keras.backend.backend() != "jax" or distribution_lib.distribution() is not None:
         return False
     return bool(import_library("jax", "jax", "Keras on JAX").default_backend() != "cpu")
-
-
-# --- Splits the rows of a batch among the replicas of a tf.distribute strategy. Imports TensorFlow.
-#
-# Keras accepts an instance of DistributedDataset as it is, its trainer accepts any Python iterator in place of one of
-# TensorFlow's, and a strategy builds per-replica values from any tensors. So tf.data is not involved: a batch is
-# pulled when a step needs it, as without a strategy, and a fit that stops early has read nothing ahead.
-
-
-# Keras 3 fails under MultiWorkerMirroredStrategy with any data.
-_SYNCHRONOUS_STRATEGIES: Final = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaParts:
-    """Gives each replica of a strategy a part of the rows, in the order of the replicas: `predict` relies on it.
-
-    The parts of a batch differ by one row at most; the rows of a larger part weigh less, as with tf.data.
-    """
-
-    strategy: Any
-
-    def __len__(self) -> int:
-        return len(self.strategy.extended.worker_devices)
-
-    def __call__(self, array: Array) -> Any:
-        """Returns a per-replica value: for each replica a tensor over its rows, or a copy if `tensor` needs one.
-
-        Raises ConfigError when a replica would get no rows.
-        """
-        rows, parts = len(array), len(self)
-        self.check_row_counts({rows})
-
-        def slice_part(replica: Any) -> Any:
-            number = replica.replica_id_in_sync_group
-            return tensorflow.tensor(array[rows * number // parts : rows * (number + 1) // parts])
-
-        return self.strategy.experimental_distribute_values_from_function(slice_part)
-
-    def check_row_counts(self, row_counts: Iterable[int]) -> None:
-        """Raises ConfigError when a replica would get no rows: BatchNormalization over none makes all weights NaN."""
-        for rows in row_counts:
-            if rows < len(self):
-                raise ConfigError(
-                    f"a batch of {format_count(rows, 'row')} cannot be shared by {len(self)} replicas: serve the "
-                    "stream with  drop_remainder: true  or with a larger batch_size"
-                )
-
-
-class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorFlow has no types
-    """Takes the place of a strategy's own dataset in Keras: each `iter` yields the steps of one more epoch.
-
-    The arrays of a step are per-replica values from `ReplicaParts`.
-    """
-
-    def __init__(self, epochs: Iterable[Any]) -> None:
-        self._epochs = epochs
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._epochs)
