@@ -228,8 +228,9 @@ def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | Non
                 f"the model has the inputs {', '.join(names)}, and stream {spec.name!r} gives {given}: choose images "
                 "and labels with  fit_data(stream, inputs=[...]),  and give the model's inputs their names"
             )
-    # Nothing public says that a model was compiled with a loss, which would fail without targets.
-    has_loss = model._compile_loss is not None and not _has_own_method(model, "compute_loss")  # noqa: SLF001
+    # A loss of Keras's would fail without targets.
+    compiled = model._compile_loss  # noqa: SLF001 - nothing public says that there is one
+    has_loss = compiled is not None and not _has_own_method(model, "compute_loss")
     if step == "predict_step" or not has_loss:
         return None
     if not targets:
