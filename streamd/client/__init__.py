@@ -2,11 +2,11 @@
 
 session   the protocol's client side (pure)         io_thread   the thread that owns the socket
 handoff   passes batches from that thread to a loop leases      how leases of batches end, also across a fork
-stream    the iterator that a trainer holds         batch       what the iterator yields
-rebatch   batches of another size                   waiting     how long a loop waits, and what it reports
-client    connects, subscribes, sends requests      ranks       the rank of this process (pure)
-notebook  a batch as HTML                           local       a private daemon
-sockets   opens a client's sockets                  session_waits  waits for batches and receipts
+stream    the iterator that a trainer holds         batch       what it yields, also of another size
+client    connects, subscribes, sends requests      arguments   what these accept
+waiting   how long a loop waits, what it reports    ranks       the rank of this process (pure)
+sockets   opens a client's sockets                  local       a private daemon
+notebook  a batch as HTML
 """
 
 from __future__ import annotations

@@ -16,17 +16,15 @@ from pathlib import PurePath
 from typing import Final, Literal, SupportsIndex, TypeVar
 
 from streamd.client.ranks import find_library_ranks, find_rank
-from streamd.core.spec import UnevenPolicy
 from streamd.core.text import shorten_text
 from streamd.errors import ConfigError, suggest_name
+from streamd.ipc.endpoint import is_remote
 from streamd.limits import (
     CONNECT_TIMEOUT_S,
-    MAX_CREDIT,
     MAX_EPOCHS,
     MAX_SESSIONS,
     MAX_TRAINER_NAME_CHARS,
     MAX_WORLD,
-    MIN_CREDIT,
 )
 
 MAX_NUMBER: Final = MAX_EPOCHS - 1  # of any count: within a frame's integers
@@ -168,7 +166,6 @@ def find_program_name(arguments: list[str]) -> str:
 Start = Literal["begin", "live"] | Mapping[str, SupportsIndex]
 
 _MAX_BATCH_NUMBER: Final = MAX_NUMBER - 1  # a subscription that looks at one batch has one epoch more than its number
-_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 
 
 def parse_start_option(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
@@ -208,25 +205,6 @@ def parse_rank(rank: object, world: object) -> tuple[int, int]:
     return number, size
 
 
-def parse_counts(
-    epochs: object, prefetch: object, batch_size: object, usual_credit: int
-) -> tuple[int | None, int, int | None]:
-    """Returns the epochs in total, the credit and the batch size; None if left out. Raises ConfigError."""
-    credit = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {usual_credit}")
-    return (
-        parse_optional_number("epochs", epochs, 1, otherwise="to run without end"),
-        usual_credit if credit is None else credit,
-        parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size"),
-    )
-
-
-def parse_uneven(uneven: object) -> UnevenPolicy | None:
-    """Returns the rule for what not every rank would get, or None. Raises ConfigError."""
-    if uneven is None:
-        return None
-    return parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=", or None for the stream's own rule")
-
-
 def parse_batch_number(name: str, value: object) -> int:
     """Returns an epoch or an index, which the stream need not have: it may be below 0. Raises ConfigError."""
     number = convert_whole_number(value)
@@ -234,3 +212,32 @@ def parse_batch_number(name: str, value: object) -> int:
         bounds = "of at least 0" if number is None else f"from 0 to {_MAX_BATCH_NUMBER}"
         raise ConfigError(f"{format_argument(name, value)}: write a whole number {bounds}")
     return number
+
+
+# --- What the client says on macOS and Windows, where it reaches daemons of other hosts alone.
+
+
+def can_run_daemons() -> bool:
+    """Whether this system has what daemons and their local trainers need: Linux has."""
+    return hasattr(os, "pidfd_open")
+
+
+def check_endpoint_system(endpoint: object) -> None:
+    """Raises ConfigError if this system can have no daemon at an endpoint, None meaning the default one."""
+    found = os.environ.get("STREAMD_ENDPOINT") if endpoint is None else endpoint
+    if can_run_daemons() or (isinstance(found, str) and is_remote(found)):
+        return
+    raise ConfigError(
+        "daemons run on Linux alone, and from this system they are reached over TCP: "
+        'streamd.connect("tcp://host:5555", curve={"secret": "me.key_secret", "server": "daemon.key"}), or set '
+        "$STREAMD_ENDPOINT, $STREAMD_CURVE_SECRET and $STREAMD_CURVE_SERVER"
+    )
+
+
+def check_local_system() -> None:
+    """Raises ConfigError if this system can run no private daemon."""
+    if not can_run_daemons():
+        raise ConfigError(
+            "streamd.local starts a daemon, which needs Linux: run `streamd serve` on a Linux host, and connect to it "
+            'with streamd.connect("tcp://host:5555", curve=...)'
+        )

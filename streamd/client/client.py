@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from types import TracebackType
@@ -16,8 +16,9 @@ import zmq
 
 from streamd.client.arguments import (
     Start,
+    check_endpoint_system,
     parse_batch_number,
-    parse_counts,
+    parse_optional_number,
     parse_patience,
     parse_rank,
     parse_sample_ids,
@@ -25,12 +26,9 @@ from streamd.client.arguments import (
     parse_stream_name,
     parse_timeout,
     parse_trainer_name,
-    parse_uneven,
     parse_word,
 )
-from streamd.client.batch import Batch
-from streamd.client.other_systems import check_endpoint_system
-from streamd.client.rebatch import BatchSplit
+from streamd.client.batch import Batch, BatchSplit
 from streamd.client.session import Subscription
 from streamd.client.sockets import (
     KEY_REFUSAL,
@@ -81,6 +79,7 @@ from streamd.limits import (
     ASK_AGAIN_S,
     BACKOFF_MIN_S,
     DEFAULT_CREDIT,
+    MAX_CREDIT,
     MAX_NAMES,
     MIN_CREDIT,
     REMOTE_ASK_AGAIN_S,
@@ -90,6 +89,8 @@ from streamd.limits import (
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
 
+_UNEVEN_POLICIES: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
+_UNEVEN_DEFAULT: Final = ", or None for the stream's own rule"
 _TRANSPORTS: Final[tuple[Transport, ...]] = ("shared", "inline")
 # Whether a line was printed about subscriptions to epoch 0 alone, by process, endpoint, order and rank.
 _ONE_EPOCH_SUBSCRIPTIONS: Final[dict[tuple[object, ...], bool]] = {}
@@ -264,14 +265,32 @@ class Client:
         """
         live, together = parse_start_option(start, is_resuming=resume is not None)
         place, whose = parse_rank(rank, world), parse_trainer_name(name)
-        total, credit, rows = parse_counts(epochs, prefetch, batch_size, self._usual_credit)
-        rule, way = parse_uneven(uneven), self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
-
-        def build(spec: StreamSpec) -> Subscription:
+        usual = DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
+        held = parse_optional_number("prefetch", prefetch, MIN_CREDIT, MAX_CREDIT, otherwise=f"for {usual}")
+        credit = usual if held is None else held
+        total = parse_optional_number("epochs", epochs, 1, otherwise="to run without end")
+        rows = parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size")
+        rule = None if uneven is None else parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=_UNEVEN_DEFAULT)
+        way = self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
+        stream, is_second = parse_stream_name(stream), False
+        while True:
+            spec = self.spec(stream)
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
-            return Subscription(spec.name, *place, total, how, credit, way, live, together, whose)
-
-        opened = self._open_stream(parse_stream_name(stream), build, resume, rows)
+            asked = Subscription(stream, *place, total, how, credit, way, live, together, whose)
+            token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, rows)
+            opened = self._make_stream(spec, asked, rows, token)
+            try:
+                opened.wait_until_open(self._timeout_s)
+                break
+            except BaseException as error:
+                opened.close()
+                # Without a token of the caller's, the refused order is the one that `spec` returned a moment ago, so
+                # the daemon was restarted or reconfigured in between: that is tried once more.
+                if is_second or resume is not None or not isinstance(error, TokenError):
+                    raise
+                is_second = True
+        opened.keep_alive = self
+        opened.lookup_names = partial(self.names, stream)
         if total == 1 and resume is None and not live and opened.spec.shuffle != "none":
             # What a loop that subscribes again for each epoch has missed.
             same = os.getpid(), self.endpoint, opened.spec.order_id, place
@@ -284,52 +303,9 @@ class Client:
             _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
         return opened
 
-    @property
-    def _usual_credit(self) -> int:
-        return DEFAULT_CREDIT if self._curve is None else REMOTE_CREDIT
-
     def _choose_transport(self, wanted: Transport) -> Transport:
         """Returns how pixels come: no memory is shared with another host."""
         return wanted if self._curve is None else "inline"
-
-    def _open_stream(
-        self,
-        name: str,
-        build_subscription: Callable[[StreamSpec], Subscription],
-        resume: str | bytes | None,
-        batch_size: int | None,
-    ) -> Stream:
-        """Opens a stream; tries once more if it changed between the daemon's answer and the subscription."""
-        open_stream = partial(self._open_known_stream, name, build_subscription, resume, batch_size)
-        try:
-            return open_stream()
-        except TokenError:
-            # Without a token of the caller's, the refused order is the one that `spec` returned a moment ago, so the
-            # daemon was restarted or reconfigured in between.
-            if resume is not None:
-                raise
-        return open_stream()
-
-    def _open_known_stream(
-        self,
-        name: str,
-        build_subscription: Callable[[StreamSpec], Subscription],
-        resume: str | bytes | None,
-        batch_size: int | None,
-    ) -> Stream:
-        """Requests the stream's specification, subscribes, and waits until the daemon has admitted the session."""
-        spec = self.spec(name)
-        asked = build_subscription(spec)
-        token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
-        stream = self._make_stream(spec, asked, batch_size, token)
-        try:
-            stream.wait_until_open(self._timeout_s)
-        except BaseException:
-            stream.close()
-            raise
-        stream.keep_alive = self
-        stream.lookup_names = partial(self.names, name)
-        return stream
 
     def _make_stream(
         self, spec: StreamSpec, subscription: Subscription, batch_size: int | None, start: Token | Cursor | None
@@ -395,47 +371,40 @@ class Client:
         return f"<{type(self).__name__} {self.endpoint}{served}>"
 
     def _ask_daemon(self, question: ClientMessage, answer: type[Answer]) -> Answer:
-        """Sends a request on its own context and socket, which leaves no thread and no state behind."""
+        """Sends a request on its own context and socket, which leaves no thread and no state behind.
+
+        Raises RefusedError, or ConnectError when the time is up.
+        """
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:
             raise ClosedError(self.endpoint, "this client is closed; connect again")
-        if self._daemon_error is not None:
-            raise self._daemon_error
+        frame, deadline_s = encode_frame(EMPTY_HEADER, question), time.monotonic() + self._timeout_s
+        refusal: str | None = None
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         try:
-            return self._send_until_answered(context, encode_frame(EMPTY_HEADER, question), answer)
+            # The request is sent again every second: one that arrives during a daemon's restart is lost. Requests only
+            # read the daemon's state, so an answer that arrives after the request was repeated is as good.
+            while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
+                try:
+                    address = find_connect_address(self.endpoint, left_s)
+                except UnreachableError as error:
+                    refusal = error.refusal
+                    time.sleep(min(left_s, BACKOFF_MIN_S))
+                    continue
+                with (
+                    open_dealer_socket(context, address, self._curve) as socket,
+                    nullcontext() if self._curve is None else closing(open_loss_monitor(socket)) as monitor,
+                ):
+                    socket.send(frame)
+                    while _wait_for_answer(socket, monitor, left_s, self.endpoint):
+                        _, heard = decode_daemon_frame(socket.recv_multipart()[0])
+                        if isinstance(heard, answer):
+                            return heard
+                        if isinstance(heard, Refused):
+                            raise RefusedError(heard.text)
         finally:
             context.destroy(linger=0)  # closes every socket too, even one that an interrupt left half made
-
-    def _send_until_answered(
-        self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]
-    ) -> Answer:
-        """Sends the request every second until it is answered: one that arrives during a daemon's restart is lost.
-
-        Raises RefusedError, or ConnectError when the time is up.
-        """
-        deadline_s = time.monotonic() + self._timeout_s
-        refusal: str | None = None
-        # Requests only read the daemon's state, so an answer that arrives after the request was repeated is as good.
-        while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
-            try:
-                address = find_connect_address(self.endpoint, left_s)
-            except UnreachableError as error:
-                refusal = error.refusal
-                time.sleep(min(left_s, BACKOFF_MIN_S))
-                continue
-            with (
-                open_dealer_socket(context, address, self._curve) as socket,
-                nullcontext() if self._curve is None else closing(open_loss_monitor(socket)) as monitor,
-            ):
-                socket.send(frame)
-                while _wait_for_answer(socket, monitor, left_s, self.endpoint):
-                    _, heard = decode_daemon_frame(socket.recv_multipart()[0])
-                    if isinstance(heard, answer):
-                        return heard
-                    if isinstance(heard, Refused):
-                        raise RefusedError(heard.text)
         if self._daemon_error is not None:
             raise self._daemon_error
         reason = refusal or places.explain_missing_answer(self.endpoint)

@@ -250,13 +250,10 @@ class Handoff:
             try:
                 waiter.acquire(timeout=left_s)
             finally:
-                self._remove_waiter(waiter)
-
-    def _remove_waiter(self, waiter: threading.Lock) -> None:
-        """Forgets a waiter. An interrupt here leaves it in the list, where the next change releases it harmlessly."""
-        with self._lock:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+                # An interrupt here leaves the waiter in the list, where the next change releases it harmlessly.
+                with self._lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
     def _wake_all(self) -> None:
         """Wakes all waiting threads. Must be called with the lock held."""

@@ -98,12 +98,12 @@ class IOThread:
     # --- from other threads
 
     def start(self) -> None:
-        self._start_lock = start_thread_in_helper(self._thread, self._set_thread_start_error)
+        def set_start_error(error: RuntimeError) -> None:
+            self._handoff.set_error(
+                ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)")
+            )
 
-    def _set_thread_start_error(self, error: RuntimeError) -> None:
-        self._handoff.set_error(
-            ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)")
-        )
+        self._start_lock = start_thread_in_helper(self._thread, set_start_error)
 
     def stop(self) -> None:
         """Asks the thread to send a goodbye and end, and waits up to 5 s for its end."""
@@ -171,7 +171,15 @@ class IOThread:
         try:
             while not self._is_stopping:
                 self._handle_next_event()
-            self._send_goodbye()
+            # Leases that have ended are reported first, so that the goodbye names only deliveries that are still held.
+            self._process_returned_leases()
+            held, forked = self._handoff.discard_untaken_batches()
+            farewell = self._session.close_session((*held, *forked.difference(held)) if self._is_shared else ())
+            self._perform_actions(farewell)
+            # The daemon closes the lifeline when it has read the goodbye. If this side closed it first, the daemon
+            # would take that for the death of this process.
+            if farewell and self._lifeline is not None:
+                self._lifeline.wait_until_closed(_GOODBYE_TIMEOUT_S)
         except StreamdError as error:
             self._handoff.set_error(error)
         except Exception as error:  # noqa: BLE001 - any error must reach the loop, which would else wait for ever
@@ -180,19 +188,6 @@ class IOThread:
             # Without a lifeline nothing waits for the daemon to read the goodbye, which the kernel has yet to get.
             self._close_connection(linger_ms=0 if self._curve is None else int(_GOODBYE_TIMEOUT_S * 1000))
             self._context.term()
-
-    def _send_goodbye(self) -> None:
-        """Sends a goodbye and waits up to 1 s for the daemon to close the lifeline.
-
-        If this side closed the lifeline first, the daemon would take it for the death of this process.
-        """
-        # Leases that have ended are reported first, so that the goodbye names only deliveries that are still held.
-        self._process_returned_leases()
-        held, forked = self._handoff.discard_untaken_batches()
-        farewell = self._session.close_session((*held, *forked.difference(held)) if self._is_shared else ())
-        self._perform_actions(farewell)
-        if farewell and self._lifeline is not None:
-            self._lifeline.wait_until_closed(_GOODBYE_TIMEOUT_S)
 
     def _handle_next_event(self) -> None:
         """Waits until a descriptor is ready or a deadline is due, and handles it."""
@@ -206,21 +201,17 @@ class IOThread:
             self._process_returned_leases()
         # After the messages were read: batches that arrived before the connection ended are valid.
         if not self._end_descriptors.isdisjoint(ready):
-            self._drop_connection_if_ended()
+            if self._monitor is not None and has_socket_input(self._monitor):
+                if is_key_refused(self._monitor):
+                    self._session.refusal = KEY_REFUSAL
+                self._drop_connection()
+            elif self._lifeline is not None and self._lifeline.has_ended():
+                self._drop_connection()
         deadline_s = self._session.next_deadline_s()
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._perform_actions(self._session.handle_deadline(time.monotonic()))
             if self._session.state == "away":
                 self._drop_connection()
-
-    def _drop_connection_if_ended(self) -> None:
-        """Drops the connection if its end was reported; called after all frames that had arrived were read."""
-        if self._monitor is not None and has_socket_input(self._monitor):
-            if is_key_refused(self._monitor):
-                self._session.refusal = KEY_REFUSAL
-            self._drop_connection()
-        elif self._lifeline is not None and self._lifeline.has_ended():
-            self._drop_connection()
 
     def _wait_for_ready_descriptors(self) -> list[int]:
         """Waits until the session's next deadline at most, and returns the descriptors that are ready.
@@ -228,7 +219,15 @@ class IOThread:
         libzmq's descriptors are edge-triggered, and silent until a read of the socket's events has found it empty. So
         the events of each socket are read before the first wait, and again after each send.
         """
-        poller = self._poller or self._open_poller()
+        # The poller has the descriptors of the present connection, and is closed whenever these change.
+        if self._poller is None:
+            over = self._session.state == "over"  # then the connection's end changes nothing and is not watched
+            self._end_descriptors = {self._monitor.FD} if self._monitor is not None and not over else set()
+            if self._lifeline is not None and not over:
+                self._end_descriptors.add(self._lifeline.fileno())
+            inputs = {self._socket.FD} if self._socket is not None else set()
+            self._has_sent, self._unchecked_monitor = True, self._monitor
+            self._poller = DescriptorPoller((self._returns.wake_signal.descriptor, *inputs, *self._end_descriptors))
         if self._unchecked_monitor is not None:
             monitor, self._unchecked_monitor = self._unchecked_monitor, None
             if has_socket_input(monitor):
@@ -237,18 +236,7 @@ class IOThread:
             return []
         deadline_s = self._session.next_deadline_s()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        return poller.poll(wait_s)
-
-    def _open_poller(self) -> DescriptorPoller:
-        """Opens a poller of the descriptors of the present connection; closed whenever these change."""
-        over = self._session.state == "over"  # then the connection's end changes nothing and is not watched
-        self._end_descriptors = {self._monitor.FD} if self._monitor is not None and not over else set()
-        if self._lifeline is not None and not over:
-            self._end_descriptors.add(self._lifeline.fileno())
-        inputs = {self._socket.FD} if self._socket is not None else set()
-        self._has_sent, self._unchecked_monitor = True, self._monitor
-        self._poller = DescriptorPoller((self._returns.wake_signal.descriptor, *inputs, *self._end_descriptors))
-        return self._poller
+        return self._poller.poll(wait_s)
 
     def _close_poller(self) -> None:
         if self._poller is not None:
@@ -280,21 +268,19 @@ class IOThread:
         while socket is not None and socket is self._socket and has_socket_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             if self._session.subscription.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
-                self._receive_pixels(head, socket.recv(zmq.DONTWAIT, copy=False).buffer)
+                piece = socket.recv(zmq.DONTWAIT, copy=False).buffer
+                self._session.note_arrival(time.monotonic())
+                # A batch is handled once its pixels are complete.
+                if head == PIECE_MARK:
+                    if (complete := self._arriving.add_piece(piece)) is not None:
+                        self._handle_frames([complete[0]], complete[1])
+                elif (pixels := self._arriving.begin_batch(head, piece)) is not None:
+                    self._handle_frames([head], pixels)
             else:
                 self._handle_frames(split_records(head), None)
             # The session has given this connection up. It is closed now, since a draining daemon waits for its end.
             if self._session.state == "away":
                 self._drop_connection()
-
-    def _receive_pixels(self, head: bytes, piece: memoryview) -> None:
-        """Takes a piece of a batch's pixels, and handles the batch once they are complete."""
-        self._session.note_arrival(time.monotonic())
-        if head == PIECE_MARK:
-            if (complete := self._arriving.add_piece(piece)) is not None:
-                self._handle_frames([complete[0]], complete[1])
-        elif (pixels := self._arriving.begin_batch(head, piece)) is not None:
-            self._handle_frames([head], pixels)
 
     def _handle_frames(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Handles the frames of one message, and hands their batches to the loop together, for one wake-up."""
@@ -337,7 +323,11 @@ class IOThread:
                 self._handoff.put_receipt(receipt)
             case FailStream(error):
                 self._handoff.set_error(error)
-                self._report_outstanding_leases()
+                # The daemon has ended the session for good, and the loop may still hold batches of it. The lifeline
+                # stays open, and reports each of these leases as it ends.
+                if self._lifeline is not None and self._is_shared:
+                    with suppress(OSError):  # closing the lifeline reports the same
+                        self._lifeline.report_held_leases(self._handoff.list_outstanding_leases())
                 self._close_poller()
 
     def _open_connection(self) -> None:
@@ -381,7 +371,10 @@ class IOThread:
             return
         self._returns.wake_threshold = self._compute_wake_threshold(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._handoff.mark_session_open(welcome.credit, self._find_connections_within_credit(welcome))
+        # Batches held of these ended sessions count within the new session's credit at the daemon.
+        counted = {(self._session_key[0], session) for session in welcome.earlier}
+        ended = list_ended_connections(self._session.subscription.stream)
+        self._handoff.mark_session_open(welcome.credit, [each for each in ended if each.session_key in counted])
 
     def _compute_wake_threshold(self, credit: int) -> int:
         return compute_leases_per_report(credit, self._session.subscription.transport)
@@ -424,41 +417,7 @@ class IOThread:
                 os.close(descriptor)
         return self._mapped_slots[slot]
 
-    # --- what is held when a session ends
-
-    def _find_connections_within_credit(self, welcome: Welcome) -> list[EndedConnection]:
-        """Returns the ended connections whose held batches the daemon counts within the new session's credit."""
-        counted = {(self._session_key[0], session) for session in welcome.earlier}
-        return [
-            each for each in list_ended_connections(self._session.subscription.stream) if each.session_key in counted
-        ]
-
-    def _report_outstanding_leases(self) -> None:
-        """Reports what the loop may still hold of a session that the daemon has ended for good.
-
-        The lifeline stays open, and reports each of these leases as it ends.
-        """
-        if self._lifeline is not None and self._is_shared:
-            with suppress(OSError):  # closing the lifeline reports the same
-                self._lifeline.report_held_leases(self._handoff.list_outstanding_leases())
-
-    def _report_remaining_leases(self, lifeline: Lifeline) -> None:
-        """Reports what the loop holds of a connection that ends, and closes its lifeline when the last view is gone."""
-        # Discard first: from here on the loop takes no batch of this connection, so the report is complete.
-        held, forked = self._handoff.discard_untaken_batches()
-        if not self._is_shared:
-            held = {}
-        elif held or forked:
-            with suppress(OSError):  # the daemon is gone, and its accounts with it
-                lifeline.report_retired_leases(forked.difference(held))
-                lifeline.report_held_leases(held)
-        if not held:
-            lifeline.close()
-            return
-        stream = self._session.subscription.stream
-        self._returns.keep_ended_connection(
-            self._connection, EndedConnection(lifeline, self._session_key, stream, held, forked)
-        )
+    # --- the end of a connection
 
     def _drop_connection(self) -> None:
         self._close_connection(linger_ms=0)
@@ -471,7 +430,22 @@ class IOThread:
         self._arriving.forget_batch()
         self._close_poller()
         if self._lifeline is not None:
-            self._report_remaining_leases(self._lifeline)
+            # What the loop still holds is reported. Discard first: from here on the loop takes no batch of this
+            # connection, so the report is complete.
+            held, forked = self._handoff.discard_untaken_batches()
+            if not self._is_shared:
+                held = {}
+            elif held or forked:
+                with suppress(OSError):  # the daemon is gone, and its accounts with it
+                    self._lifeline.report_retired_leases(forked.difference(held))
+                    self._lifeline.report_held_leases(held)
+            # The lifeline is closed when the last view is gone.
+            if held:
+                stream = self._session.subscription.stream
+                ended = EndedConnection(self._lifeline, self._session_key, stream, held, forked)
+                self._returns.keep_ended_connection(self._connection, ended)
+            else:
+                self._lifeline.close()
             self._lifeline = None
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
@@ -553,23 +527,21 @@ def start_thread_in_helper(thread: threading.Thread, on_error: Callable[[Runtime
     """
     starting = threading.Lock()
     starting.acquire()
+
+    def run_start() -> None:
+        try:
+            thread.start()
+        except RuntimeError as error:
+            on_error(error)
+        finally:
+            starting.release()
+
     try:
-        _thread.start_new_thread(_run_thread_start, (thread, on_error, starting))
+        _thread.start_new_thread(run_start, ())
     except RuntimeError as error:  # not even the helper thread can be started
         starting.release()
         on_error(error)
     return starting
-
-
-def _run_thread_start(
-    thread: threading.Thread, on_error: Callable[[RuntimeError], None], starting: threading.Lock
-) -> None:
-    try:
-        thread.start()
-    except RuntimeError as error:
-        on_error(error)
-    finally:
-        starting.release()
 
 
 def join_started_thread(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:

@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamd.client import Client
-from streamd.client.arguments import convert_whole_number, format_argument, parse_patience, parse_timeout
-from streamd.client.other_systems import check_local_system
+from streamd.client.arguments import (
+    check_local_system,
+    convert_whole_number,
+    format_argument,
+    parse_patience,
+    parse_timeout,
+)
 from streamd.core.host import make_temporary_folder
 from streamd.core.stderr_guard import StderrWriter
 from streamd.core.text import escape_unprintable
@@ -77,8 +82,20 @@ def local(
     check_local_system()
     given, wanted = _parse_config(config), _parse_size(size, config)
     timeout_s, patience_s = parse_timeout(timeout), parse_patience(patience)
-    chosen = _parse_choices(config, root, label, encoding)
-    errand = LocalDaemonRequest(given, _make_socket_folder(), wanted, *chosen)
+    for name, value in {"root": root, "label": label, "encoding": encoding}.items():
+        if value is not None and isinstance(config, Mapping):
+            raise ConfigError(
+                f"{name}={value!r} is for a path of data, but a mapping is given; write it in the mapping"
+            )
+    labels = (label,) if isinstance(label, str) else tuple(label or ())
+    files = None if root is None else os.path.abspath(os.path.expanduser(os.fsdecode(root)))  # noqa: PTH100, PTH111 - links stay as they are
+    # The socket and the manifests lie in the default place, or in /tmp if the socket's path would be too long there:
+    # the kernel limits its length.
+    folder = make_temporary_folder("streamd-")
+    if not endpoint.fits_socket_path_limit(endpoint_in_folder(str(folder))):
+        folder.rmdir()
+        folder = make_temporary_folder("streamd-", _SHORT_FOLDER)
+    errand = LocalDaemonRequest(given, str(folder), wanted, files, labels, encoding)
     try:
         helper = _LocalDaemon(errand)
     except BaseException:
@@ -127,33 +144,6 @@ def _parse_size(size: ImageSize | None, config: LocalConfig) -> tuple[int, int] 
     return sides[0], sides[1]
 
 
-def _parse_choices(
-    config: LocalConfig, root: str | os.PathLike[str] | None, label: str | Sequence[str] | None, encoding: str | None
-) -> tuple[str | None, tuple[str, ...], str | None]:
-    """Returns the absolute root, the labels and the encoding. Raises ConfigError where they are given for a mapping."""
-    given = {"root": root, "label": label, "encoding": encoding}
-    name = next((name for name, value in given.items() if value is not None), None)
-    if name is not None and isinstance(config, Mapping):
-        raise ConfigError(
-            f"{name}={given[name]!r} is for a path of data, but a mapping is given; write it in the mapping"
-        )
-    labels = (label,) if isinstance(label, str) else tuple(label or ())
-    folder = None if root is None else os.path.abspath(os.path.expanduser(os.fsdecode(root)))  # noqa: PTH100, PTH111 - links stay as they are
-    return folder, labels, encoding
-
-
-def _make_socket_folder() -> str:
-    """Makes a folder for the socket and the manifests: in the default place, or in /tmp if the path would be too long.
-
-    The kernel limits the length of a socket's path. Raises ConfigError.
-    """
-    folder = make_temporary_folder("streamd-")
-    if endpoint.fits_socket_path_limit(endpoint_in_folder(str(folder))):
-        return str(folder)
-    folder.rmdir()
-    return str(make_temporary_folder("streamd-", _SHORT_FOLDER))
-
-
 class _LocalDaemon:
     """The daemon's process, its folder, and a thread that reads its output until the process has ended.
 
@@ -163,6 +153,7 @@ class _LocalDaemon:
 
     def __init__(self, request: LocalDaemonRequest) -> None:
         self._request = request
+        self._owner_pid = os.getpid()
         self._life = LifeLock(request.encode())
         command = [sys.executable, "-P", "-m", "streamd.daemon.embedded", str(self._life.descriptor)]
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
@@ -213,7 +204,12 @@ class _LocalDaemon:
                 client.fail_after_daemon_exit(self._end_error)
 
     def stop(self) -> None:
-        """Ends the daemon; kills it if it has not ended after `LOCAL_STOP_S`."""
+        """Ends the daemon; kills it if it has not ended after `LOCAL_STOP_S`.
+
+        Does nothing in a forked child, whose copy of the client must not end its parent's daemon.
+        """
+        if os.getpid() != self._owner_pid:
+            return
         self._life.release()
         try:
             self._process.wait(LOCAL_STOP_S)
@@ -252,7 +248,17 @@ class _LocalDaemon:
                 pipe.close()
             self._stderr.close()
         shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
-        self._report_daemon_exit(self._process.wait())
+        status = self._process.wait()
+        why = (
+            f"the private daemon of this process, pid {self.pid}, ended "
+            f"{_describe_exit(status)}{self._format_last_lines()}; call streamd.local again: to continue a stream, "
+            "pass its token as resume="
+        )
+        with self._lock:
+            self._end_error = ConnectError(self._request.endpoint, why)
+            client = self._client()
+        if client is not None:
+            client.fail_after_daemon_exit(self._end_error)
         self._has_answered.set()
 
     def _read_output(self, descriptor: int) -> bool:
@@ -274,18 +280,6 @@ class _LocalDaemon:
             self._stderr.write(data)
         return bool(data)
 
-    def _report_daemon_exit(self, status: int) -> None:
-        why = (
-            f"the private daemon of this process, pid {self.pid}, ended "
-            f"{_describe_exit(status)}{self._format_last_lines()}; call streamd.local again: to continue a stream, "
-            "pass its token as resume="
-        )
-        with self._lock:
-            self._end_error = ConnectError(self._request.endpoint, why)
-            client = self._client()
-        if client is not None:
-            client.fail_after_daemon_exit(self._end_error)
-
     def _format_last_lines(self) -> str:
         said = b" | ".join(line.strip() for line in self._last_lines if line.strip()).decode(errors="replace")
         return f"; it last said: {escape_unprintable(said)}" if said else ""
@@ -305,7 +299,7 @@ class LocalClient(Client):
     ) -> None:
         super().__init__(request.endpoint, timeout_s, patience_s)
         self.pid = daemon.pid
-        self._stop_daemon = weakref.finalize(self, _stop_daemon_in_owner_process, os.getpid(), daemon)
+        self._stop_daemon = weakref.finalize(self, daemon.stop)
         daemon.set_client_to_notify(self)
 
     def fail_after_daemon_exit(self, error: ConnectError) -> None:
@@ -316,9 +310,3 @@ class LocalClient(Client):
         """Closes every stream opened through this client, and ends the daemon."""
         super().close()
         self._stop_daemon()
-
-
-def _stop_daemon_in_owner_process(owner: int, daemon: _LocalDaemon) -> None:
-    """Ends the daemon if this is the process that started it: a forked child's copy of the client must not."""
-    if os.getpid() == owner:
-        daemon.stop()

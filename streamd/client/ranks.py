@@ -112,11 +112,8 @@ def _find_launcher_ranks(environ: Environment) -> Iterator[ProcessRank]:
     """Yields the ranks that launchers have set for this process; only torchrun's where torchrun started it."""
     # Another launcher may have started torchrun once on each node; its variables then count nodes and not processes.
     if "TORCHELASTIC_RUN_ID" in environ:
-        return _parse_rank_variables(environ, _TORCH)
-    return _find_ranks_without_torchrun(environ)
-
-
-def _find_ranks_without_torchrun(environ: Environment) -> Iterator[ProcessRank]:
+        yield from _parse_rank_variables(environ, _TORCH)
+        return
     by_mpi = [said for names in _MPI for said in _parse_rank_variables(environ, names)]
     yield from by_mpi
     yield from _parse_rank_variables(environ, _TORCH)

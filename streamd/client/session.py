@@ -152,14 +152,6 @@ def compute_leases_per_report(credit: int, transport: Transport = "shared") -> i
     return max(1, credit // (_GRANTS_A_CREDIT if transport == "shared" else _REMOTE_GRANTS_A_CREDIT))
 
 
-def _build_stream_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
-    """Builds the error for a stream whose layout changed. A daemon refuses a changed order before this can happen."""
-    return StreamChangedError(
-        f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and its tokens "
-        "remain valid"
-    )
-
-
 @dataclass(slots=True)
 class ClientSession:
     """The state of one subscription's protocol.
@@ -243,7 +235,7 @@ class ClientSession:
                 self.refusal = None
                 return self.handle_lost(now_s)
             case "active":
-                return self._report_progress(now_s)
+                return self._report_progress()
             case "over":
                 self._mark_session_over()
         return []
@@ -318,7 +310,7 @@ class ClientSession:
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
         if len(self._released) >= compute_leases_per_report(self._credit, self.subscription.transport):
-            return self._report_progress(now_s)
+            return self._report_progress()
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S
         return []
@@ -331,7 +323,7 @@ class ClientSession:
         if self.state != "active" or self._pinged_with is not None:
             return []
         # Progress goes first, so that the pong's account covers everything that this side has reported.
-        said = self._report_progress(now_s)
+        said = self._report_progress()
         self._pinged_with, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, SendMessage(self._header, Ping())]
 
@@ -358,20 +350,30 @@ class ClientSession:
             case Welcome() if self.state == "asking":
                 return self._handle_welcome(header, message)
             case Refused(why, text, retry_s) if self.state == "asking":
-                return self._handle_refusal(why, text, retry_s, now_s)
+                if retry_s is not None:
+                    self.refusal = text
+                    self._backoff_s = max(self._backoff_s, retry_s)
+                    return self.handle_lost(now_s)
+                # A refusal that the daemon will not lift.
+                if self.resuming and why in {"token", "unknown"}:
+                    return self._fail_session(StreamChangedError(text))
+                return self._fail_session(TokenError(text) if why == "token" else RefusedError(text))
         # Frames of an earlier daemon or session are counted and dropped.
         if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):
             self.stale_frames += 1
             return []
-        return self._handle_session_message(header, message, now_s)
-
-    # --- inside
-
-    def _handle_session_message(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[ClientAction]:
         answer: list[ClientAction] = []
         match message:
             case BatchReady():
-                answer = self._accept_batch(header.number, message, now_s)
+                # It has to be the next one by number and by plan. If it is not, the connection is given up, and the
+                # next one begins at the loop's cursor, so no batch is lost or repeated.
+                if header.number != self._expected or (message.epoch, message.index) != next(self._keys, None):
+                    self.gaps += 1
+                    return self.handle_lost(now_s)
+                self._expected += 1
+                # The back-off ends with a batch and not with the welcome: what follows a welcome may fail each time.
+                self._backoff_s = BACKOFF_MIN_S
+                answer = [ReceivedBatch(header.number, message)]
             case ReceiptDue():
                 self._receipts += 1
                 answer = [DeliverReceipt(message)]
@@ -379,7 +381,7 @@ class ClientSession:
                 answer = [DropMappings(slots)]
             case CreditNow(credit):
                 self._credit = credit
-                answer = [ChangeCredit(credit), *self._report_progress(now_s)]
+                answer = [ChangeCredit(credit), *self._report_progress()]
             case Pong():
                 answer = self._handle_pong(message, now_s)
             case Draining() | NoSession():
@@ -388,6 +390,8 @@ class ClientSession:
                 answer = self._fail_session(StreamChangedError(text) if changed else StreamStoppedError(text))
         return answer
 
+    # --- inside
+
     def _handle_welcome(self, header: FrameHeader, welcome: Welcome) -> list[ClientAction]:
         spec = welcome.spec
         # The daemon has compared the order; every other field is compared here, since a trainer would misread batches
@@ -395,7 +399,12 @@ class ClientSession:
         if others := self.spec.differing_fields(spec) if self.spec else None:
             return [
                 SendMessage(FrameHeader(header.boot, header.session, 0), Goodbye()),
-                *self._fail_session(_build_stream_changed_error(spec, others)),
+                *self._fail_session(
+                    StreamChangedError(
+                        f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, "
+                        "and its tokens remain valid"
+                    )
+                ),
             ]
         self.spec = spec
         self.state, self._due_s, self.refusal = "active", None, None
@@ -404,7 +413,10 @@ class ClientSession:
         self._header = FrameHeader(header.boot, header.session, 0)
         self._credit = welcome.credit
         if self.subscription.live and welcome.cursor is not None:
-            self._set_live_session_cursor(welcome.cursor)
+            # The daemon chose the position of a live session, which is an ordinary one from now on.
+            epochs = None if self.subscription.epochs is None else welcome.cursor.epoch + self.subscription.epochs
+            self.subscription = replace(self.subscription, live=False, epochs=epochs)
+            self._cursor = welcome.cursor
         subscription = self.subscription
         self._keys = RankSteps(
             spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
@@ -412,40 +424,8 @@ class ClientSession:
         self._told_upto = welcome.credit
         return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 
-    def _set_live_session_cursor(self, cursor: Cursor) -> None:
-        """Sets the position that the daemon chose for a live session, and makes it an ordinary one from now on."""
-        epochs = None if self.subscription.epochs is None else cursor.epoch + self.subscription.epochs
-        self.subscription = replace(self.subscription, live=False, epochs=epochs)
-        self._cursor = cursor
-
-    def _handle_refusal(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[ClientAction]:
-        if retry_s is None:
-            return self._fail_session(self._build_refusal_error(why, text))
-        self.refusal = text
-        self._backoff_s = max(self._backoff_s, retry_s)
-        return self.handle_lost(now_s)
-
-    def _build_refusal_error(self, why: str, text: str) -> StreamdError:
-        """Builds the error for a refusal that the daemon will not lift."""
-        if self.resuming and why in {"token", "unknown"}:
-            return StreamChangedError(text)
-        return TokenError(text) if why == "token" else RefusedError(text)
-
-    def _accept_batch(self, number: int, batch: BatchReady, now_s: float) -> list[ClientAction]:
-        """Accepts a batch if it is the next one by number and by plan; otherwise gives the connection up.
-
-        The next connection then begins at the loop's cursor, so no batch is lost or repeated.
-        """
-        if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):
-            self.gaps += 1
-            return self.handle_lost(now_s)
-        self._expected += 1
-        # The back-off ends with a batch and not with the welcome: what follows a welcome may fail each time.
-        self._backoff_s = BACKOFF_MIN_S
-        return [ReceivedBatch(number, batch)]
-
-    def _report_progress(self, now_s: float) -> list[ClientAction]:
-        del now_s  # a report is complete, so it leaves no later deadline
+    def _report_progress(self) -> list[ClientAction]:
+        # A report is complete, so it leaves no later deadline.
         # The end of the credit never moves back: the daemon may already have sent up to the old one.
         upto = max(self._told_upto, self._released_total + self._credit)
         progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns, tuple(self._retired))

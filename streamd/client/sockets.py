@@ -68,31 +68,22 @@ def open_dealer_socket(
         dealer.setsockopt(zmq.IMMEDIATE, 0)
         dealer.setsockopt(zmq.RECONNECT_IVL, 50)
         if curve is not None:
-            _prepare_remote_socket(dealer, endpoint, curve)
+            dealer.setsockopt(zmq.CURVE_SERVERKEY, curve.server.encode())
+            dealer.setsockopt(zmq.CURVE_PUBLICKEY, curve.public.encode())
+            dealer.setsockopt(zmq.CURVE_SECRETKEY, curve.secret.encode())
+            dealer.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+            dealer.setsockopt(zmq.IPV6, ":" in split_host_port(endpoint)[0])
+            # The kernel ends the connection when its other end is gone.
+            dealer.setsockopt(zmq.TCP_KEEPALIVE, 1)
+            dealer.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+            dealer.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
+            dealer.setsockopt(zmq.TCP_MAXRT, SILENT_LINK_MS)
         dealer.connect(endpoint)
     except BaseException:
         dealer.close(0)
         raise
     return dealer
-
-
-def _prepare_remote_socket(dealer: zmq.Socket[bytes], endpoint: str, curve: CurveKeys) -> None:
-    """Sets the keys, and the times after which the kernel takes a silent link for dead."""
-    dealer.setsockopt(zmq.CURVE_SERVERKEY, curve.server.encode())
-    dealer.setsockopt(zmq.CURVE_PUBLICKEY, curve.public.encode())
-    dealer.setsockopt(zmq.CURVE_SECRETKEY, curve.secret.encode())
-    dealer.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-    dealer.setsockopt(zmq.IPV6, ":" in split_host_port(endpoint)[0])
-    set_link_timeouts(dealer)
-
-
-def set_link_timeouts(socket: zmq.Socket[bytes]) -> None:
-    """Makes the kernel end connections of a TCP socket whose other end is gone."""
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
-    socket.setsockopt(zmq.TCP_MAXRT, SILENT_LINK_MS)
 
 
 def find_connect_address(endpoint: str, timeout_s: float, wake_descriptor: int | None = None) -> str:
@@ -119,7 +110,25 @@ def find_served_path(endpoint: str, timeout_s: float, wake_descriptor: int | Non
         raise UnreachableError(endpoint, str(error.strerror)) from error
     if own_path := _find_own_daemon_socket(path):
         return own_path
-    line = _ask_door(path, timeout_s, wake_descriptor)
+    # Standard case: the door says where this user is served.
+    deadline_s = time.monotonic() + timeout_s
+    with unix_socket.socket(unix_socket.AF_UNIX) as door:
+        try:
+            # The kernel itself waits while the backlog is full; a socket with a time-out of Python's would fail.
+            wait_s = min(_CONNECT_S, timeout_s)
+            wait = _TIMEVAL.pack(int(wait_s), int(wait_s % 1 * 1e6))
+            door.setsockopt(unix_socket.SOL_SOCKET, unix_socket.SO_SNDTIMEO, wait)
+            door.connect(str(path))
+            poller = select.poll()
+            poller.register(door, select.POLLIN)
+            if wake_descriptor is not None:
+                poller.register(wake_descriptor, select.POLLIN)
+            ready = dict(poller.poll(max(0.0, deadline_s - time.monotonic()) * 1000))
+            line = receive_referral(door) if door.fileno() in ready else None
+        except OSError as error:
+            raise UnreachableError(f"ipc://{path}", str(error.strerror or error)) from error
+    if line is None:
+        raise UnreachableError(f"ipc://{path}", f"no answer within {timeout_s:g} s")
     if not line:
         raise UnreachableError(endpoint, _SENT_AWAY, refusal=_SENT_AWAY)
     return Path(decode_referral(line, str(path)))
@@ -137,28 +146,6 @@ def _find_own_daemon_socket(path: Path) -> Path | None:
         return own_path if is_own and own_path.is_socket() else None
     except OSError:
         return None
-
-
-def _ask_door(path: Path, timeout_s: float, wake_descriptor: int | None) -> bytes:
-    """Returns what the door at a path says. Raises UnreachableError."""
-    deadline_s = time.monotonic() + timeout_s
-    with unix_socket.socket(unix_socket.AF_UNIX) as door:
-        try:
-            # The kernel itself waits while the backlog is full; a socket with a time-out of Python's would fail.
-            wait_s = min(_CONNECT_S, timeout_s)
-            wait = _TIMEVAL.pack(int(wait_s), int(wait_s % 1 * 1e6))
-            door.setsockopt(unix_socket.SOL_SOCKET, unix_socket.SO_SNDTIMEO, wait)
-            door.connect(str(path))
-            poller = select.poll()
-            poller.register(door, select.POLLIN)
-            if wake_descriptor is not None:
-                poller.register(wake_descriptor, select.POLLIN)
-            ready = dict(poller.poll(max(0.0, deadline_s - time.monotonic()) * 1000))
-            if door.fileno() in ready:
-                return receive_referral(door)
-        except OSError as error:
-            raise UnreachableError(f"ipc://{path}", str(error.strerror or error)) from error
-    raise UnreachableError(f"ipc://{path}", f"no answer within {timeout_s:g} s")
 
 
 def open_loss_monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
@@ -214,7 +201,13 @@ def find_curve_keys(endpoint: str, curve: object) -> CurveKeys | None:
     Raises ConfigError for a tcp:// endpoint without keys, for keys without such an endpoint, and for files without
     keys.
     """
-    given = _parse_curve_argument(curve)
+    if curve is not None and (not isinstance(curve, Mapping) or set(curve) - {"secret", "server"}):
+        raise ConfigError(f"{format_argument('curve', curve)}: write {_FORM}")
+    given: dict[str, str] = {}
+    for name, value in (curve or {}).items():
+        if not isinstance(value, str | os.PathLike):
+            raise ConfigError(f"{format_argument(f'curve {name}', value)}: write the path of a key file: {_FORM}")
+        given[name] = os.fsdecode(value)
     if not is_remote(endpoint):
         if given:
             raise ConfigError(f"curve: keys are for tcp:// endpoints, and {endpoint} is none; leave curve out")
@@ -229,20 +222,6 @@ def find_curve_keys(endpoint: str, curve: object) -> CurveKeys | None:
         )
     pair = read_key_pair(Path(secret).expanduser(), "curve secret")
     return CurveKeys(pair.public, pair.secret, read_public_key(Path(server).expanduser(), "curve server"))
-
-
-def _parse_curve_argument(curve: object) -> dict[str, str]:
-    """Returns the files that a caller names. Raises ConfigError."""
-    if curve is None:
-        return {}
-    if not isinstance(curve, Mapping) or set(curve) - {"secret", "server"}:
-        raise ConfigError(f"{format_argument('curve', curve)}: write {_FORM}")
-    files = {}
-    for name, value in curve.items():
-        if not isinstance(value, str | os.PathLike):
-            raise ConfigError(f"{format_argument(f'curve {name}', value)}: write the path of a key file: {_FORM}")
-        files[name] = os.fsdecode(value)
-    return files
 
 
 def create_key_pair() -> KeyPair:

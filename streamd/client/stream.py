@@ -14,11 +14,18 @@ from itertools import islice, repeat
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
-from streamd.client.batch import Batch, FindNames, build_leased_batch, describe_rows, restore_planned_ids
+from streamd.client.batch import (
+    Batch,
+    BatchSplit,
+    FindNames,
+    Rebatcher,
+    build_leased_batch,
+    describe_rows,
+    restore_planned_ids,
+)
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_ended_session_limit
-from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy
@@ -166,9 +173,6 @@ class Stream:
         self._handoff = Handoff(self._tally.cursor)
         self._session = ClientSession(self._subscription, self._served_spec, resuming=is_running)
         self._io_thread = IOThread(self._endpoint, self._session, self._handoff, self._curve)
-        self._waits = SessionWaits(
-            self._endpoint, self._session, self._handoff, self._io_thread, self._patience_s, self._reporter
-        )
         # The finaliser must not refer to this stream, and must not wait: it may run in any thread.
         self._finalizer = weakref.finalize(self, self._io_thread.request_stop)
         self._finalizer.atexit = False  # the daemon sees the end of a process by itself
@@ -611,20 +615,58 @@ class Stream:
         return partial(encode_token, self._served_spec, self._tally.take_snapshot(), rows, self.world)
 
     def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
+        """Returns the next batch and moves the cursor to `after`.
+
+        Raises the stream's error, BatchesHeldError if the loop holds all the credit, or ConnectError when patience is
+        over.
+        """
+        handoff, io_thread = self._handoff, self._io_thread
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
             self._clock.start_epoch(started_ns, self.wait_s)
         # A batch that is ready is taken without the cost of a wait's bookkeeping.
-        received = self._handoff.take_batch(after, self._finish_limit_s or 0)
+        received = handoff.take_batch(after, self._finish_limit_s or 0)
         if received is None and self._finish_limit_s is not None:
             raise _NotYetError
         if received is None:
-            received = self._waits.wait_for_batch(after, self._describe_place)
+            waiting = self._begin_wait("batch")
+            io_thread.set_immediate_lease_reports(now=bool(handoff.list_credit_blocking_batches()))
+            try:
+                received = handoff.take_batch(after, PROGRESS_DELAY_S)
+                if received is None:
+                    # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few
+                    # they are.
+                    io_thread.set_immediate_lease_reports(now=True)
+                    while (received := handoff.take_batch(after, waiting.next_wait_s())) is None:
+                        waiting.check_wait_can_end()
+            finally:
+                io_thread.set_immediate_lease_reports(now=False)
+                waiting.end_wait()
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        self._io_thread.add_loop_wait_ns(waited_ns)
+        io_thread.add_loop_wait_ns(waited_ns)
         return received
+
+    def _begin_wait(self, wanted: str, *, for_batch: bool = True) -> WaitPolicy:
+        session, io_thread = self._session, self._io_thread
+
+        # The session belongs to the I/O thread, so the ping is queued and not sent from here.
+        def ping_daemon() -> None:
+            io_thread.queue_session_call(lambda: session.ping_daemon(time.monotonic()))
+
+        return WaitPolicy(
+            self._handoff,
+            self._endpoint,
+            self._patience_s,
+            ping_daemon,
+            session.describe_daemon_wait if for_batch else str,
+            describe_refusal=lambda: session.refusal or "",
+            describe_place=self._describe_place,
+            wanted=f"{wanted} of stream {session.subscription.stream!r}",
+            reporter=self._reporter,
+            for_batch=for_batch,
+        )
 
     def _describe_place(self) -> str:
         """Describes where the stream continues, for a line on stderr."""
@@ -646,20 +688,45 @@ class Stream:
             self._finish_epoch()
 
     def _finish_epoch(self) -> None:
-        """Waits for the receipt at an epoch's end and checks it."""
+        """Waits for the receipt at an epoch's end, stores it, and moves to the next epoch.
+
+        Raises ReceiptError, after all of that, if the epoch's account differs from the daemon's.
+        """
         self._check_not_closed_or_forked()
         epoch = self._tally.cursor.epoch
         self._is_finishing_epoch = True
         try:
-            if self._finish_limit_s is None:
-                due = self._waits.wait_for_receipt(epoch, self._describe_place)
-            elif (arrived := self._handoff.wait_for_receipt(epoch, self._finish_limit_s)) is not None:
-                due = arrived
+            handoff = self._handoff
+            if self._finish_limit_s is not None:
+                due = handoff.wait_for_receipt(epoch, self._finish_limit_s)
             else:
-                raise _NotYetError
+                # Batches that the loop holds do not delay a receipt, so they raise no error here.
+                waiting = self._begin_wait(f"receipt of epoch {epoch}", for_batch=False)
+                try:
+                    while (due := handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
+                        waiting.check_wait_can_end()
+                finally:
+                    waiting.end_wait()
         finally:
             self._is_finishing_epoch = False
-        self._check_receipt(due)
+        if due is None:
+            raise _NotYetError
+        receipt = self._build_receipt(due)
+        timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
+        following = start_tally(self._tally.cursor.at_next_epoch(), self._served_spec, self._tally.pixel_id)
+        # There is no call between these five assignments, so an interrupt falls before all of them, or after.
+        self._receipts += [receipt]
+        self._timings += [timing]
+        self._clock = clock
+        self._rebatcher.unused_samples = 0
+        self._tally = following
+        self._handoff.move_cursor(following.cursor)
+        report = partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
+        self._io_thread.queue_session_call(report)
+        if self._present_pass is not None and self._present_pass.is_anew:
+            self._whole_passes += 1
+        if not receipt.ok:
+            raise build_receipt_error(receipt, due.digest)
         if self._is_past_last_epoch():
             # A program may end right after its loop, and its threads with it. Without this wait, the daemon might never
             # get the report on this receipt.
@@ -685,29 +752,6 @@ class Stream:
             self._finish_limit_s = None
             self._lock.release()
 
-    def _check_receipt(self, due: ReceiptDue) -> None:
-        """Compares the epoch's account with the daemon's, stores the receipt, and moves to the next epoch.
-
-        Raises ReceiptError, after all of that, if the accounts differ.
-        """
-        epoch = self._tally.cursor.epoch
-        receipt = self._build_receipt(due)
-        timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
-        following = start_tally(self._tally.cursor.at_next_epoch(), self._served_spec, self._tally.pixel_id)
-        # There is no call between these five assignments, so an interrupt falls before all of them, or after.
-        self._receipts += [receipt]
-        self._timings += [timing]
-        self._clock = clock
-        self._rebatcher.unused_samples = 0
-        self._tally = following
-        self._handoff.move_cursor(following.cursor)
-        report = partial(self._session.report_receipt_check, epoch, receipt.digest, ok=receipt.ok, timing=timing)
-        self._io_thread.queue_session_call(report)
-        if self._present_pass is not None and self._present_pass.is_anew:
-            self._whole_passes += 1
-        if not receipt.ok:
-            raise build_receipt_error(receipt, due.digest)
-
     def _build_receipt(self, due: ReceiptDue | None) -> Receipt:
         """Builds the receipt of the present epoch in the trainer's own steps; `due` is None if it is left early."""
         receipt = self._tally.build_receipt(
@@ -726,80 +770,3 @@ class Stream:
             raise ForkedClientError
         if self._closed:
             raise self._build_closed_error()
-
-
-# --- A loop's waits in one session: for the next batch, and for the receipt at an epoch's end.
-
-
-DescribePlace = Callable[[], str]  # returns where the stream continues, for a line on stderr
-
-
-@dataclass(frozen=True, slots=True)
-class SessionWaits:
-    """Waits for batches and receipts of one session. Used by the loop's thread only."""
-
-    endpoint: str
-    session: ClientSession
-    handoff: Handoff
-    io_thread: IOThread
-    patience_s: float | None
-    reporter: AbsenceReporter
-
-    def wait_for_batch(self, after: Cursor, describe_place: DescribePlace) -> ReceivedBatch:
-        """Returns the next batch and moves the cursor to `after`.
-
-        Raises the stream's error, BatchesHeldError if the loop holds all the credit, or ConnectError when patience is
-        over.
-        """
-        waiting = self._begin_wait("batch", describe_place, self.session.describe_daemon_wait)
-        self.io_thread.set_immediate_lease_reports(now=bool(self.handoff.list_credit_blocking_batches()))
-        try:
-            if (received := self.handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
-                return received
-            # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few they are.
-            self.io_thread.set_immediate_lease_reports(now=True)
-            while (received := self.handoff.take_batch(after, waiting.next_wait_s())) is None:
-                waiting.check_wait_can_end()
-        finally:
-            self.io_thread.set_immediate_lease_reports(now=False)
-            waiting.end_wait()
-        return received
-
-    def wait_for_receipt(self, epoch: int, describe_place: DescribePlace) -> ReceiptDue:
-        """Returns the receipt of an epoch whose batches were all taken. Raises like `wait_for_batch`.
-
-        Batches that the loop holds do not delay a receipt, so they raise no error here.
-        """
-        waiting = self._begin_wait(f"receipt of epoch {epoch}", describe_place, for_batch=False)
-        try:
-            while (due := self.handoff.wait_for_receipt(epoch, waiting.next_wait_s())) is None:
-                waiting.check_wait_can_end()
-        finally:
-            waiting.end_wait()
-        return due
-
-    def _begin_wait(
-        self,
-        wanted: str,
-        describe_place: DescribePlace,
-        describe_awaited: Callable[[], str] = str,
-        *,
-        for_batch: bool = True,
-    ) -> WaitPolicy:
-        session = self.session
-        return WaitPolicy(
-            self.handoff,
-            self.endpoint,
-            self.patience_s,
-            self._ping_daemon,
-            describe_awaited,
-            describe_refusal=lambda: session.refusal or "",
-            describe_place=describe_place,
-            wanted=f"{wanted} of stream {session.subscription.stream!r}",
-            reporter=self.reporter,
-            for_batch=for_batch,
-        )
-
-    def _ping_daemon(self) -> None:
-        # The session belongs to the I/O thread, so the ping is queued and not sent from here.
-        self.io_thread.queue_session_call(lambda: self.session.ping_daemon(time.monotonic()))

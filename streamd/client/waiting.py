@@ -34,25 +34,22 @@ class AbsenceReporter:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._printed_s: float | None = None  # time of the last line about the present absence
         self._ended_s = float("-inf")  # end of the last absence for which a line was printed
 
     def compute_next_line_s(self, since_s: float) -> float:
         """Returns when to print the next line about a daemon that has been away since `since_s`."""
         with self._lock:
-            return self._compute_next_line_s(since_s)
-
-    def _compute_next_line_s(self, since_s: float) -> float:
-        if self._printed_s is not None:
-            return self._printed_s + AWAY_LINE_S
-        return max(since_s, self._ended_s) + AWAY_FIRST_LINE_S
+            if self._printed_s is not None:
+                return self._printed_s + AWAY_LINE_S
+            return max(since_s, self._ended_s) + AWAY_FIRST_LINE_S
 
     def report_absence(self, now_s: float, since_s: float, describe_absence: Callable[[], str]) -> bool:
         """Prints a line if one is due, and returns whether it did."""
         # The lock decides which of several waiting threads prints; printing itself may block and is done without it.
         with self._lock:
-            if now_s < self._compute_next_line_s(since_s):
+            if now_s < self.compute_next_line_s(since_s):
                 return False
             is_first, self._printed_s = self._printed_s is None, now_s
         print_stderr_line(describe_absence(), after_progress=is_first)

@@ -110,7 +110,12 @@ class Checkpoints:
         except OSError:
             shutil.rmtree(written, ignore_errors=True)  # frees what was written, as on a full disk
             raise
-        self._remove_old_states(step)
+        # States of later steps were damaged and skipped, or this run would have resumed from them.
+        known = sorted(self._list_states(), reverse=True)
+        kept = [each for each in known if each[0] <= step][: self._keep]
+        for each in known:
+            if each not in kept:
+                self._remove_state(each[1])
 
     def load_newest_state(self) -> SavedState | None:
         """Returns the newest complete state, None if there is none. Raises ConfigError when one cannot be read."""
@@ -130,17 +135,6 @@ class Checkpoints:
         matches = [(_STATE_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
         return [(int(match[1]), path) for match, path in matches if match]
 
-    def _remove_old_states(self, step: int) -> None:
-        """Removes all but the newest `keep` states up to `step`.
-
-        States of later steps were damaged and skipped, or this run would have resumed from them.
-        """
-        known = sorted(self._list_states(), reverse=True)
-        kept = [each for each in known if each[0] <= step][: self._keep]
-        for each in known:
-            if each not in kept:
-                self._remove_state(each[1])
-
     def _remove_state(self, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             dropped = self.directory / _REMOVED
@@ -154,9 +148,9 @@ def _write_state(folder: Path, content: dict[str, Any], arrays: Sequence[Array])
     with (folder / _ARRAYS).open("wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            records.append(
-                {"dtype": _format_dtype_name(array.dtype), "shape": array.shape, "digest": _compute_digest(data)}
-            )
+            # A type that a library registered, such as bfloat16, is known to np.dtype by its name.
+            dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
+            records.append({"dtype": dtype, "shape": array.shape, "digest": _compute_digest(data)})
             file.write(data)
         _flush_and_sync_file(file.fileno(), file.flush)
     body = {"content": content, "arrays": records}
@@ -218,11 +212,6 @@ def _read_state_file(folder: Path) -> dict[str, Any]:
     return whole
 
 
-def _format_dtype_name(dtype: np.dtype[Any]) -> str:
-    """Returns a string that np.dtype accepts; for a type that a library registered, such as bfloat16, its name."""
-    return dtype.name if dtype.kind == "V" else dtype.str
-
-
 def _compute_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
@@ -259,9 +248,11 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
     """
     if sys.platform == "win32":
         return descriptor
-    if descriptor is not None and _is_same_file(descriptor, folder / _LOCK):
-        opened = descriptor
-    else:
+    opened = None
+    with contextlib.suppress(FileNotFoundError):
+        if descriptor is not None and os.path.samestat(os.fstat(descriptor), (folder / _LOCK).stat()):
+            opened = descriptor
+    if opened is None:
         opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     is_locked = True
     try:
@@ -278,11 +269,3 @@ def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
     if descriptor is not None and descriptor != opened:  # the lock of a folder that was removed
         os.close(descriptor)
     return opened if is_locked else None
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    """Returns whether an open descriptor is the file that the path names now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False

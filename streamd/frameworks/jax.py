@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import StreamSpec
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks import import_library
+from streamd.frameworks.model_inputs import compute_pixel_scaling
 
 
 def array(values: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]], sharding: Any = None) -> Any:

@@ -33,28 +33,16 @@ class ReceiptFile:
     def append_new_receipts(self, receipts: Sequence[Receipt]) -> None:
         """Appends those of a stream's `receipts` that were not written yet, durably. Raises OSError."""
         if new := receipts[self._written :]:
-            _append_durably(self.path, "".join(f"{each.to_json()}\n" for each in new).encode())
+            check_regular_file(self.path)
+            with self.path.open("ab+") as file:
+                # A process that was killed, or found the disk full, may have left a part of a line. No reader could
+                # use it.
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - 1))
+                if size and file.read(1) != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read(size).rfind(b"\n") + 1)
+                file.write("".join(f"{each.to_json()}\n" for each in new).encode())
+                file.flush()
+                os.fsync(file.fileno())
             self._written += len(new)
-
-
-def _append_durably(path: Path, lines: bytes) -> None:
-    check_regular_file(path)
-    with path.open("ab+") as file:
-        # A process that was killed, or found the disk full, may have left a part of a line. No reader could use it.
-        size = file.seek(0, os.SEEK_END)
-        kept = _find_end_of_last_line(path, size)
-        file.truncate(kept)
-        file.write(lines)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _find_end_of_last_line(path: Path, size: int) -> int:
-    """Returns how many bytes of the file are whole lines."""
-    with path.open("rb") as file:
-        if size:
-            file.seek(size - 1)
-            if file.read(1) == b"\n":
-                return size
-        file.seek(0)
-        return file.read(size).rfind(b"\n") + 1

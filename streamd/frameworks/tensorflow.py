@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamd.frameworks import import_library
 from streamd.frameworks.dlpack import Array, copy_to_aligned_memory, export
-from streamd.frameworks.lazy_import import import_library
 
 
 def tensor(array: Array) -> Any:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamd.errors import ConfigError
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks import import_library
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.frameworks.torch.data_loader import Loader
 
@@ -41,7 +41,8 @@ def find_checkpoint(output_dir: str | PathLike[str]) -> str | None:
 
     `resume_from_checkpoint=True` takes the newest one also if the Trainer was killed while it wrote that.
     """
-    folders = [(int(match[1]), path) for path in Path(output_dir).glob("*") if (match := _find_number(path))]
+    found = [(_CHECKPOINT.fullmatch(path.name), path) for path in Path(output_dir).glob("*")]
+    folders = [(int(match[1]), path) for match, path in found if match]
     for _, folder in sorted(folders, reverse=True):
         try:
             json.loads((folder / _STATE).read_bytes())
@@ -49,10 +50,6 @@ def find_checkpoint(output_dir: str | PathLike[str]) -> str | None:
             continue
         return str(folder)
     return None
-
-
-def _find_number(path: Path) -> re.Match[str] | None:
-    return _CHECKPOINT.fullmatch(path.name)
 
 
 class _PositionKeeper:
@@ -67,7 +64,13 @@ class _PositionKeeper:
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - the Trainer's
         """Moves the loader to the position of the checkpoint from which the Trainer resumes."""
-        self._data = data = _get_loader(others["train_dataloader"])
+        data = others["train_dataloader"]
+        if not isinstance(data, Loader):
+            raise ConfigError(
+                f"the Trainer trains on a {type(data).__name__}, and StreamCallback keeps the position of a loader of "
+                "streamd.frameworks.torch: let get_train_dataloader return that itself"
+            )
+        self._data = data
         if self._receipts is None:
             Path(args.output_dir).mkdir(parents=True, exist_ok=True)
             self._receipts = ReceiptFile(receipt_file_path(Path(args.output_dir), data.stream.rank))
@@ -80,12 +83,9 @@ class _PositionKeeper:
                 "callbacks=[StreamCallback()]; resume from one that has it, or begin anew"
             )
         data.load_state_dict(saved)
-        self._check_steps(args, state.global_step, data)
-
-    def _check_steps(self, args: Any, updates: int, data: Loader) -> None:
-        """Checks that the Trainer, which counts steps of its present settings, skips as many as were handed out."""
+        # The Trainer counts steps of its present settings, and has to skip as many as were handed out.
         accumulated = args.gradient_accumulation_steps
-        done = updates % max(1, -(-len(data) // accumulated)) * accumulated
+        done = state.global_step % max(1, -(-len(data) // accumulated)) * accumulated
         if done != data.steps_done:
             raise ConfigError(
                 f"the Trainer would go on after step {done} of an epoch of {len(data)}, and the checkpoint is after "
@@ -127,15 +127,6 @@ class _PositionKeeper:
     def _append_receipts(self) -> None:
         if self._data is not None and self._receipts is not None:
             self._receipts.append_new_receipts(self._data.stream.receipts)
-
-
-def _get_loader(data: Any) -> Loader:
-    if not isinstance(data, Loader):
-        raise ConfigError(
-            f"the Trainer trains on a {type(data).__name__}, and StreamCallback keeps the position of a loader of "
-            "streamd.frameworks.torch: let get_train_dataloader return that itself"
-        )
-    return data
 
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from support.daemon_process import DaemonProcess, stream_config, write_images
 from support.remote_daemon import RemoteKeys, find_address
 
 import streamd
-from streamd.client.other_systems import check_endpoint_system
+from streamd.client.arguments import check_endpoint_system
 from streamd.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.sample_specs import some_spec
 
-from streamd.client.batch import Batch
-from streamd.client.rebatch import BatchSplit, Rebatcher
+from streamd.client.batch import Batch, BatchSplit, Rebatcher
 from streamd.core.bad_samples import GOOD, MASKED, BadRow, RowStatus
 from streamd.core.rank_receipts import NamedReceipt, add_up_receipts
 from streamd.core.receipt import EpochTally

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import threading
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -14,12 +15,9 @@ from support.daemon_messages import SPEC, WISH
 from support.daemon_process import LIMIT_S, Start, stream_config, wait_until, write_images
 
 import streamd
-from streamd.client.handoff import Handoff
-from streamd.client.io_thread import IOThread
-from streamd.client.session import ClientSession
-from streamd.client.stream import SessionWaits
+from streamd.client import Stream
+from streamd.client.batch import BatchSplit
 from streamd.client.waiting import AbsenceReporter
-from streamd.core.spec import Cursor
 from streamd.errors import ConnectError
 
 
@@ -51,9 +49,11 @@ def test_a_waiting_loop_prints_that_its_daemon_is_gone_and_where_it_resumes(
     assert back == f"streamd: the daemon at {daemon.endpoint} is back after N s; {place}"
 
 
-@pytest.mark.parametrize("method", ["wait_for_batch", "wait_for_receipt"])
-def test_a_wait_for_a_missing_daemon_ends_when_patience_is_exhausted(method: str) -> None:
-    endpoint, session, handoff = "ipc:///no/such/folder/s", ClientSession(WISH, SPEC), Handoff(Cursor())
-    waits = SessionWaits(endpoint, session, handoff, IOThread(endpoint, session, handoff), 0.05, AbsenceReporter())
-    with pytest.raises(ConnectError, match="which is as long as patience allows"):
-        getattr(waits, method)(Cursor().epoch if method == "wait_for_receipt" else Cursor(), str)
+@pytest.mark.parametrize("wait", [lambda stream: next(iter(stream)), Stream._finish_epoch])
+def test_a_wait_for_a_missing_daemon_ends_when_patience_is_exhausted(wait: Callable[[Stream], object]) -> None:
+    split, reporter = BatchSplit.from_batch_size(SPEC, None), AbsenceReporter()
+    with (
+        Stream("ipc:///no/such/folder/s", split, WISH, None, 0.05, reporter, lambda _: {}) as stream,
+        pytest.raises(ConnectError, match="which is as long as patience allows"),
+    ):
+        wait(stream)

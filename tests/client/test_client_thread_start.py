@@ -21,7 +21,7 @@ def test_a_thread_runs_though_an_interrupt_arrives_during_its_start() -> None:
     for moment in itertools.count(1):
         ran: queue.Queue[str] = queue.Queue()
         thread = threading.Thread(target=ran.put, args=("it ran",))
-        interrupter = Interrupter(moment, ("/thread_start.py", "/threading.py"))
+        interrupter = Interrupter(moment, ("/io_thread.py", "/threading.py"))
         try:
             interrupter.call(partial(start_thread_in_helper, thread, lambda _: None))
         except KeyboardInterrupt:

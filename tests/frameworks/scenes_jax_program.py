@@ -12,8 +12,8 @@ import numpy as np
 
 import streamd
 from streamd.client import Client
+from streamd.frameworks import import_library
 from streamd.frameworks.jax import array, normalization
-from streamd.frameworks.lazy_import import import_library
 
 jax = import_library("jax", "jax", "what its arrays are tested for")
 jnp = jax.numpy

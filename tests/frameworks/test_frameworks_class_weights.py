@@ -10,7 +10,7 @@ from support.stream_fake import ANGLE, make_spec
 
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.feed_names import build_class_weights, check_keras_class_numbers
+from streamd.frameworks.model_inputs import add_class_weights, build_class_weights, build_model_feed
 
 SPEC = make_spec(
     ANGLE,
@@ -24,8 +24,11 @@ SPEC = make_spec(
 
 def test_each_number_of_the_dtype_has_a_weight() -> None:
     weights = build_class_weights(SPEC, ("parts",), {65535: 0.0, 300: 2.5})
-    assert weights.lookup_weights(np.array([[0, 300], [65535, 1]], np.uint16)).tolist() == [[1, 2.5], [0, 1]]
-    check_keras_class_numbers(SPEC, weights)
+    assert weights.table[np.array([[0, 300], [65535, 1]], np.uint16)].tolist() == [[1, 2.5], [0, 1]]
+    # Keras takes the numbers of an image as they are.
+    fed = add_class_weights(build_model_feed(SPEC, targets="parts"), SPEC, {65535: 0.0, 300: 2.5})
+    assert fed.class_weights is not None
+    assert fed.class_weights.table.tolist() == weights.table.tolist()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.stream_fake import ANGLE, KIND, make_spec
 
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.feed_names import choose_inputs, choose_targets, find_label
+from streamd.frameworks.model_inputs import choose_inputs, choose_targets, find_label
 
 IMAGES = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1), "mask": ImageSpec(8, 8, 1, mode="index")}
 SPEC = make_spec(ANGLE, KIND, LabelSpec("caption", "string", text_bytes=4), images=IMAGES)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamd.errors import MissingExtraError
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks import import_library
 
 
 def test_a_missing_dependency_of_a_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

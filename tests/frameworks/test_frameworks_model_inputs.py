@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.stream_fake import ANGLE, KIND, FakeBatch, FakeStream, make_spec
+from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
+from streamd.client import Batch
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.model_inputs import add_class_weights, build_blank_batch, build_model_feed
@@ -28,8 +29,8 @@ BOTH = (KIND, ANGLE)
 TEXT = r"label 'caption' of stream 'train' is text.*category or tags"
 
 
-def first_batch(spec: StreamSpec, weightless: frozenset[int] = frozenset()) -> FakeBatch:
-    batch: FakeBatch = next(next(FakeStream(spec, weightless=weightless).epochs()))
+def first_batch(spec: StreamSpec, weightless: frozenset[int] = frozenset()) -> Batch:
+    batch: Batch = next(next(FakeStream(spec, weightless=weightless).epochs()))
     return batch
 
 

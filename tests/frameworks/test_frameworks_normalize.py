@@ -10,7 +10,7 @@ from support.stream_fake import make_spec
 
 from streamd.core.spec import ImageSpec, PixelType
 from streamd.errors import ConfigError
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks.model_inputs import compute_pixel_scaling
 
 
 @pytest.mark.parametrize(("normalize", "black", "white"), FORMS, ids=str)

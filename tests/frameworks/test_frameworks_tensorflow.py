@@ -16,7 +16,7 @@ from support.leased_arrays import Lender, address
 
 import streamd
 from streamd.errors import MissingExtraError
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks import import_library
 from streamd.frameworks.tensorflow import tensor
 
 Images = np.ndarray[Any, Any]

@@ -37,8 +37,7 @@ from support.library_tests import run_tests_in
 import streamd
 from streamd.client import Batch, Client, Stream
 from streamd.errors import ConfigError, ForkedClientError, NoCopyError, StreamdError, TokenError
-from streamd.frameworks import jax
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks import import_library, jax
 from streamd.frameworks.torch import loader
 
 ENDPOINT: Final = os.environ.get("STREAMD_PASSES_ENDPOINT", "")  # of a daemon that runs, in a process of the libraries
@@ -544,8 +543,8 @@ def test_an_evaluation_takes_the_stream_from_a_loop_that_trains_and_says_so(clie
 ON_THE_WAY: Final = tuple(
     f"/streamd/{name}.py"
     for name in (
-        *("client/stream", "client/rebatch", "frameworks/dlpack", "frameworks/model_inputs"),
-        *("frameworks/torch/data_loader", "frameworks/keras/adapter", "frameworks/keras/reader"),
+        *("client/stream", "client/batch", "frameworks/dlpack", "frameworks/model_inputs"),
+        *("frameworks/torch/data_loader", "frameworks/keras/adapter", "frameworks/keras/calls"),
     )
 )
 

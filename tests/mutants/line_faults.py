@@ -221,8 +221,8 @@ FAULTS: Final = (
     Fault(
         "a batch is accepted whatever its number and place",
         "client/session.py",
-        "if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):",
-        "if number < 0:",
+        "if header.number != self._expected or (message.epoch, message.index) != next(self._keys, None):",
+        "if header.number < 0:",
     ),
     Fault(
         "the cursor moves before the loop has taken the batch",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rank_receipts import make_receipt
 
 from streamd.cli.options import complete_stream_names
 from streamd.cli.pack.run import read_journal
@@ -26,7 +27,8 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.inference import load_image
 from streamd.errors import StreamdError
-from streamd.frameworks import checkpoint, receipt_file
+from streamd.frameworks import checkpoint
+from streamd.frameworks.receipt_file import ReceiptFile
 from streamd.ipc.key_files import read_client_key, read_key_pair
 
 LIMIT_S = 20
@@ -66,6 +68,10 @@ def import_transform(path: Path) -> object:
     return find_transform_source(f"{path.stem}:f", path.parent)
 
 
+def append_receipt(path: Path) -> None:
+    ReceiptFile(path).append_new_receipts([make_receipt(0, 1)])
+
+
 # Whoever opens a file that somebody named: its name, and the function that opens it.
 OPENERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "configuration": ("config.yaml", load_config),
@@ -78,7 +84,7 @@ OPENERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "verdicts": ("s.bad.jsonl", lambda path: Quarantine(path, str).load_bad_samples()),
     "lists to import": ("lists.zip", import_into),
     "journal of a pack": ("journal", read_journal),
-    "receipts to append to": ("receipts-1.jsonl", lambda path: receipt_file._append_durably(path, b"{}\n")),
+    "receipts to append to": ("receipts-1.jsonl", append_receipt),
     "state of a training": ("state.json", lambda path: checkpoint._read_state_file(path.parent)),
     "module of a transform": ("t.py", import_transform),
     "table": ("t.csv", scan(kind="table", path="PATH", image="file", root="FOLDER")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -31,23 +31,6 @@ def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
     """Ten samples of 8x8 pixels in batches of four, unless changed."""
     small = {"samples": 10, "batch_size": 4, "batches": 3, "images": {"image": ImageSpec(8, 8, 3)}, "normalize": "unit"}
     return some_spec(**{**small, "labels": {label.name: label for label in labels}, **changes})
-
-
-@dataclass(frozen=True)
-class FakeBatch:
-    """A batch whose pixels all are the sample's number, in every image."""
-
-    arrays: dict[str, npt.NDArray[Any]]
-    labels: Mapping[str, npt.NDArray[Any]]
-    weights: npt.NDArray[np.float32]
-    sample_ids: Ids
-    epoch: int
-    index: int
-    make_token: Callable[[], str] = str
-
-    @property
-    def images(self) -> npt.NDArray[Any]:
-        return next(iter(self.arrays.values()))
 
 
 @dataclass
@@ -94,9 +77,7 @@ class FakeStream:
         order = np.random.default_rng(epoch).permutation(self.spec.samples)
         return order[index * self.spec.batch_size :][: self.spec.batch_rows(index)].astype(np.int64)
 
-    def epochs(
-        self, *, anew: bool = False, convert: Callable[[FakeBatch], Any] | None = None
-    ) -> Iterator[Iterator[Any]]:
+    def epochs(self, *, anew: bool = False, convert: Callable[[Batch], Any] | None = None) -> Iterator[Iterator[Any]]:
         """One iterator an epoch; one that was left early is gone on with, or begun `anew`."""
         while True:
             self.end_epoch()
@@ -122,7 +103,7 @@ class FakeStream:
                 raise ReceiptError(f"epoch {self.epoch - 1} does not add up")
         return True
 
-    def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[FakeBatch]:
+    def look_ahead(self, batches: int, *, anew: bool = False, token: str | None = None) -> list[Batch]:
         """The next batches, without a lease."""
         there = FakeStream(self.spec, epoch=self.epoch, index=self.index)
         if token is not None:
@@ -176,7 +157,7 @@ class FakeStream:
         if self.index:
             self._receive(complete=False)
 
-    def _batches(self, epoch: int, own: object) -> Iterator[FakeBatch]:
+    def _batches(self, epoch: int, own: object) -> Iterator[Batch]:
         while self.epoch == epoch and self.index < self.spec.batches:
             self.taken.append((epoch, self.index))
             self.index += 1
@@ -187,12 +168,14 @@ class FakeStream:
         if self.epoch == epoch:
             self.end_epoch()
 
-    def _batch(self, epoch: int, index: int) -> FakeBatch:
+    def _batch(self, epoch: int, index: int) -> Batch:
         ids = self.ids(epoch, index)
         weights = np.ones(ids.size, dtype=np.float32)
         weights[[sample in self.weightless for sample in ids.tolist()]] = 0
         labels = {name: self._labels(label, ids) for name, label in self.spec.labels.items()}
-        return FakeBatch(self._arrays(ids), labels, weights, ids, epoch, index, partial("{}:{}".format, epoch, index))
+        # Every image shows the sample's number in all its pixels.
+        token = partial("{}:{}".format, epoch, index)
+        return Batch(self._arrays(ids), labels, weights, ids, (), epoch, index, token, self.spec)
 
     def _arrays(self, ids: Ids) -> dict[str, npt.NDArray[Any]]:
         """All images of the samples, in one piece of memory with one lease."""

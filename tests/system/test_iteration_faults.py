@@ -28,7 +28,7 @@ SAMPLES: Final = 320
 SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
 # What next() does; but for finalisers, which also run within it: Python lets no exception out of them.
 _LOOP: Final = (
-    *(f"/streamd/client/{name}.py" for name in ("stream", "handoff", "rebatch", "session_waits", "waiting")),
+    *(f"/streamd/client/{name}.py" for name in ("stream", "handoff", "batch", "waiting")),
     *(f"/streamd/core/{name}.py" for name in ("receipt", "token")),
     "/threading.py",
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import keras
 
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.frames import find_fit_callbacks
+from streamd.frameworks.keras.calls import find_fit_callbacks
 
 
 class TimedStream(Protocol):

@@ -9,9 +9,9 @@ from typing import Any, Final
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.errors import ConfigError, suggest_name
-from streamd.frameworks.feed_names import choose_inputs, find_label
+from streamd.frameworks import import_library
 from streamd.frameworks.keras import load_keras, normalization
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.model_inputs import choose_inputs, find_label
 
 # --- what is learnt: a label, or an image of every sample; needs no Keras
 

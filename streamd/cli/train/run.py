@@ -25,7 +25,7 @@ from streamd.cli.train.models import (
 )
 from streamd.client import Batch
 from streamd.client.arguments import Start
-from streamd.client.rebatch import BatchSplit
+from streamd.client.batch import BatchSplit
 from streamd.core import spec_file
 from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
@@ -33,10 +33,9 @@ from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count, shorten_text
 from streamd.errors import ConfigError, LossError, ReceiptError
-from streamd.frameworks.feed_names import choose_inputs
+from streamd.frameworks import import_library
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream
+from streamd.frameworks.model_inputs import FeedStream, choose_inputs
 from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 # --- the options, and checks of them that need no Keras

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, format_install_command
-from streamd.frameworks.feed_names import ArrayNames, GivenWeights
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, build_model_feed, check_is_stream
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks import import_library
+from streamd.frameworks.model_inputs import (
+    ArrayNames,
+    FeedStream,
+    GivenWeights,
+    build_model_feed,
+    check_is_stream,
+    compute_pixel_scaling,
+)
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras.adapter import StreamAdapter
@@ -103,15 +108,12 @@ def fit_data(
     """
     check_is_stream(stream, "fit_data")
     load_keras()
-    steps = None if steps is None else _parse_steps(steps)
+    given: object = steps
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral) or int(given) < 1):
+        raise ConfigError(f"steps must be a whole number, 1 or more, not {given!r}")
+    steps = None if steps is None else int(steps)
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
     return _load_adapter_type()(stream, feed, steps, evaluate)
-
-
-def _parse_steps(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral) or int(given) < 1:
-        raise ConfigError(f"steps must be a whole number, 1 or more, not {given!r}")
-    return int(given)
 
 
 def _load_adapter_type() -> type[StreamAdapter]:

@@ -9,55 +9,54 @@ step took it, the stream returns to it.
 
 from __future__ import annotations
 
+import gc
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self
 
 import keras
 import numpy as np
 import numpy.typing as npt
 from keras.src.backend import compute_output_spec
+from keras.src.distribution import distribution_lib
 from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from streamd.client import Batch
 from streamd.client.arguments import parse_whole_number
 from streamd.client.waiting import print_stderr_line
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError, NoDatasetMethodError
-from streamd.frameworks.keras.arguments import (
+from streamd.frameworks import import_library, tensorflow, torch
+from streamd.frameworks.keras.calls import (
     DATASET_REMEDIES,
     VALIDATION_SPLIT_REMEDY,
-    FedStream,
-    check_arguments,
-    check_epochs_left,
-)
-from streamd.frameworks.keras.backends import Convert, build_converter, check_distribution, looks_ahead
-from streamd.frameworks.keras.frames import (
     FinishedSteps,
     FitBegin,
-    NewCall,
+    check_arguments,
+    check_epochs_left,
     find_calling_epoch_iterator,
     find_calling_strategy,
     find_first_epoch,
     find_model_graph,
     find_new_keras_call,
+    find_or_create_reader,
     find_running_keras_methods,
     is_building_model,
 )
-from streamd.frameworks.keras.reader import find_or_create_reader
 from streamd.frameworks.keras.resume_plan import StepGeometry
 from streamd.frameworks.model_inputs import (
     Array,
-    FeedBatch,
     FeedStream,
     ModelFeed,
     add_class_weights,
@@ -65,6 +64,7 @@ from streamd.frameworks.model_inputs import (
     build_blank_batch,
     get_array,
 )
+from streamd.frameworks.torch.data_loader import build_device_mover
 from streamd.limits import LAST_WORD_S
 
 # --- The sample ids and true labels of the rows of a prediction, in the order of the rows. Pure.
@@ -77,7 +77,7 @@ class BatchRows(NamedTuple):
     labels: Mapping[str, Array]
 
 
-def copy_target_labels(batch: FeedBatch, targets: Sequence[str]) -> dict[str, Array]:
+def copy_target_labels(batch: Batch, targets: Sequence[str]) -> dict[str, Array]:
     """Copies the labels and images of a batch that are targets, as they were served."""
     return {name: get_array(batch, name).copy() for name in targets}
 
@@ -118,16 +118,15 @@ def find_class_names(spec: StreamSpec, targets: Sequence[str]) -> list[str]:
     """
     classed = [name for name in targets if name in spec.labels and spec.labels[name].classes]
     if len(classed) != 1:
-        kinds = ", ".join(f"{name}: {_describe_kind(spec, name)}" for name in targets) or "none"
+        kinds = ", ".join(
+            f"{name}: {spec.labels[name].type if name in spec.labels else f'image of mode {spec.images[name].mode}'}"
+            for name in targets
+        )
         raise ConfigError(
-            f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are {kinds}: "
-            "read  stream.spec.labels[NAME].classes"
+            f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are "
+            f"{kinds or 'none'}: read  stream.spec.labels[NAME].classes"
         )
     return [str(each) for each in spec.labels[classed[0]].classes]
-
-
-def _describe_kind(spec: StreamSpec, target: str) -> str:
-    return spec.labels[target].type if target in spec.labels else f"image of mode {spec.images[target].mode}"
 
 
 # --- The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` imports this module on first use.
@@ -172,7 +171,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         super().__init__()
         self.feed = feed
         self.finished_steps: FinishedSteps | None = None  # set by ResumeCallback, to track finished batches
-        self.on_batch: Callable[[FeedBatch], None] | None = None  # called with each batch that goes to the model
+        self.on_batch: Callable[[Batch], None] | None = None  # called with each batch that goes to the model
         self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # entered around each wait
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
@@ -297,7 +296,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         place = None if self._loops_evaluate else self.reader.fit_place
         return list(map(self._copy_arrays, self._stream.look_ahead(count, anew=self._loops_evaluate, token=place)))
 
-    def _copy_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
+    def _copy_arrays(self, batch: Batch) -> tuple[Any, ...]:
         return convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))
 
     def __repr__(self) -> str:
@@ -344,7 +343,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         whole = self.num_batches == len(self._stream)
         return StepGeometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
 
-    def begin_epoch(self, running: list[FrameType], asking: AskingIterator) -> tuple[Iterator[FeedBatch], int]:
+    def begin_epoch(self, running: list[FrameType], asking: AskingIterator) -> tuple[Iterator[Batch], int]:
         """Returns the next batches of the innermost of Keras's `running` methods, and their number, or an upper bound.
 
         Raises ConfigError when another of these methods reads the stream.
@@ -354,45 +353,37 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._method = method
         self._looks_ahead = looks_ahead()
         self._id_bytes.clear()
-        if method == "fit":
-            begun = self._begin_fit_epoch(_count_epochs_to_go(running))
-            self._report_unrestored_place(find_first_epoch(running))
-            return begun
         if method == "predict":
             self._predicted = []
-        return self.reader.restart_stream(), self.find_call_settings(asking).steps
+        if method != "fit":
+            return self.reader.restart_stream(), self.find_call_settings(asking).steps
+        rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
+        self._epoch_rest = None
+        stream, usual = self._stream, self.num_batches
+        self.is_own_epoch = rest is None and usual == len(stream)
+        # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
+        batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
+        first = rest if rest is not None else min(stream.steps_left, usual) if self.is_own_epoch else usual
+        # A subscription that ends before this `fit` does is refused before the first step.
+        if stream.epochs_left is not None:
+            known = running[0].f_locals if running else {}
+            # In a user's own loop there is one epoch to go.
+            epochs = int(known["epochs"] - known["epoch"]) if "epoch" in known else 1
+            whole_epochs = stream.epochs_left - (1 if stream.steps_left else 0)
+            available = stream.epochs_left, stream.steps_left + whole_epochs * len(stream)
+            check_epochs_left(stream.spec.name, (epochs, (first or usual) + (epochs - 1) * usual), available)
+        if self._looks_ahead:
+            self._make_given_token = partial(str, stream.token)
+        self.epoch_steps = first
+        self._report_unrestored_place(find_first_epoch(running))
+        # For an own epoch this is an upper bound: one that was begun earlier ends before.
+        return batches, usual if self.is_own_epoch else first
 
     def _return_batch_ahead(self) -> None:
         """Goes back if a batch of `fit` is still ahead: its last epoch was left early, and Keras has dropped it."""
         if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
             self.reader.seek(self._make_given_token())
         self._batch_ahead = None
-
-    def _begin_fit_epoch(self, epochs_to_go: int) -> tuple[Iterator[FeedBatch], int]:
-        rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
-        self._epoch_rest = None
-        self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
-        # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
-        batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
-        self._check_epochs_left(epochs_to_go, rest)
-        if self._looks_ahead:
-            self._make_given_token = partial(str, self._stream.token)
-        if self.is_own_epoch:
-            self.epoch_steps = min(self._stream.steps_left, self.num_batches)
-            return batches, self.num_batches  # an upper bound: an epoch that was begun earlier ends before
-        self.epoch_steps = self.num_batches if rest is None else rest
-        return batches, self.epoch_steps
-
-    def _check_epochs_left(self, epochs: int, rest: int | None) -> None:
-        """Raises ConfigError, before the first step, if the subscription ends before this many epochs of `fit`."""
-        stream = self._stream
-        if stream.epochs_left is None:
-            return
-        whole_epochs = stream.epochs_left - (1 if stream.steps_left else 0)
-        available = stream.epochs_left, stream.steps_left + whole_epochs * len(stream)
-        first = rest if rest is not None else stream.steps_left if self.is_own_epoch else self.num_batches
-        wanted = epochs, (first or self.num_batches) + (epochs - 1) * self.num_batches
-        check_epochs_left(stream.spec.name, wanted, available)
 
     def _report_unrestored_place(self, begin: FitBegin | None) -> None:
         """Prints a line where a `fit` restores weights, or an epoch's number, and not the position in the stream."""
@@ -416,7 +407,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 f"weights and position, or  stream.advance_to_epoch({begin.epoch})  before fit"
             )
 
-    def record_taken_batch(self, batch: FeedBatch) -> None:
+    def record_taken_batch(self, batch: Batch) -> None:
         """Records a batch that goes to Keras. If Keras holds one batch ahead, the one before it now reaches a step."""
         targets = self.feed.targets if self._method == "predict" else ()
         rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch, targets))
@@ -477,7 +468,25 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         new = find_new_keras_call()
         if new is not None:
-            self._accept_call(new)
+            if new.trains and self._is_for_evaluation:
+                raise ConfigError(
+                    "fit would train on one epoch again and again: this fit_data was made with evaluate=True, for "
+                    "loops that evaluate; leave evaluate out for the data of fit"
+                )
+            fed = self if new.trains or new.method != "fit" else new.values["x"]
+            validation = new.validation_parts[0] if new.validation_parts else None
+            streams = [each if isinstance(each, StreamAdapter) else None for each in (fed, validation)]
+            check_arguments(replace(new, stream=streams[0], validation=streams[1]))
+            settings = self._own_settings
+            if new.steps is not None:
+                settings = settings._replace(steps=min(new.steps, len(self._stream)))
+            if new.trains and (weights := new.values["class_weight"]) is not None:
+                settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
+            if new.method != "predict":
+                settings = settings._replace(feed=match_own_loss(settings.feed, self.spec, new.model))
+            if new.trains:
+                self._fit_settings = settings
+            self._settings_by_iterator[new.iterator] = settings
         asking = find_calling_epoch_iterator()
         return self._fit_settings.steps if asking is None else self.find_call_settings(asking).steps
 
@@ -485,29 +494,6 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def own_steps(self) -> int:
         """The steps of an epoch as given to `fit_data`."""
         return self._own_settings.steps
-
-    def _accept_call(self, new: NewCall) -> None:
-        call = new.call
-        fed = self if new.trains or call.method != "fit" else call.values["x"]
-        validation = call.validation_parts[0] if call.validation_parts else None
-        if new.trains and self._is_for_evaluation:
-            raise ConfigError(
-                "fit would train on one epoch again and again: this fit_data was made with evaluate=True, for loops "
-                "that evaluate; leave evaluate out for the data of fit"
-            )
-        check_arguments(replace(call, stream=_describe_fed_stream(fed), validation=_describe_fed_stream(validation)))
-        settings = self._own_settings
-        if new.steps is not None:
-            settings = settings._replace(steps=min(new.steps, len(self._stream)))
-        if new.trains:
-            weights = call.values["class_weight"]
-            if weights is not None:
-                settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
-        if call.method != "predict":
-            settings = settings._replace(feed=match_own_loss(settings.feed, self.spec, new.model))
-        if new.trains:
-            self._fit_settings = settings
-        self._settings_by_iterator[new.iterator] = settings
 
     def find_call_settings(self, asking: AskingIterator) -> _CallSettings:
         """Returns the settings of the call that owns this iterator; without one, those given to `fit_data`."""
@@ -545,7 +531,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        from streamd.frameworks.keras.backends import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
+        from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
 
         parts = build_replica_parts(find_calling_strategy())
         if parts is None:
@@ -553,20 +539,6 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             return FitEpochs(self, self.convert, find_calling_epoch_iterator())
         parts.check_row_counts(self._find_batch_row_counts())
         return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
-
-
-def _count_epochs_to_go(running: list[FrameType]) -> int:
-    """Returns how many epochs the running `fit` has to go, including the one that begins; 1 for a user's own loop."""
-    known = running[0].f_locals if running else {}
-    return int(known["epochs"] - known["epoch"]) if "epoch" in known else 1
-
-
-def _describe_fed_stream(data: Any) -> FedStream | None:
-    """Returns the facts about a stream that the argument rules use; None for other data."""
-    if not isinstance(data, StreamAdapter):
-        return None
-    feed = data.feed
-    return FedStream(data.spec, data.stream_steps, tuple(feed.inputs), feed.targets, feed.class_weights is not None)
 
 
 def _describe_array(spec: StreamSpec, name: str, key: str) -> str:
@@ -608,7 +580,7 @@ class FitSteps:
         self._convert = convert
         self._asking = asking
         self._settings = adapter.find_call_settings(asking)
-        self._batches: Iterator[FeedBatch] | None = None
+        self._batches: Iterator[Batch] | None = None
         self._fetched: tuple[Any, ...] | None = None
         self._steps_left = self._steps_given = 0
 
@@ -629,7 +601,10 @@ class FitSteps:
     def _fetch_step(self) -> tuple[Any, ...]:
         if self._batches is None:
             self._batches, self._steps_left = self._adapter.begin_epoch(find_running_keras_methods(), self._asking)
-        batch = self._fetch_batch(self._batches) if self._steps_left else None
+        batch = None
+        if self._steps_left:
+            with self._adapter.guard_fetch():
+                batch = next(self._batches, None)
         if batch is None:
             self._adapter.end_epoch(is_short=self._steps_given < self._settings.steps)
             raise StopIteration
@@ -639,10 +614,6 @@ class FitSteps:
             self._adapter.on_batch(batch)
         self._adapter.record_taken_batch(batch)
         return convert_arrays(self._settings.feed.build_arrays(batch), self._convert)
-
-    def _fetch_batch(self, batches: Iterator[FeedBatch]) -> FeedBatch | None:
-        with self._adapter.guard_fetch():
-            return next(batches, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -669,9 +640,6 @@ class FitEpochs:
 # --- Gives weights the shape of a user's own loss, where it returns a number for each sample. Imports Keras.
 
 
-_KERAS: Final = "keras"
-
-
 def match_own_loss(feed: ModelFeed, spec: StreamSpec, model: Any) -> ModelFeed:
     """Returns the feed, with weights (B,) if the model's loss is the user's own and returns a number for each sample.
 
@@ -680,7 +648,21 @@ def match_own_loss(feed: ModelFeed, spec: StreamSpec, model: Any) -> ModelFeed:
     """
     if not feed.weighted or len(feed.targets) != 1 or feed.value_ranks[feed.targets[0]] == 1:
         return feed
-    if _count_loss_dimensions(model, feed.build_arrays(build_blank_batch(spec))[1].shape) != 1:
+    # The dimensions of what a loss of the user's own returns, where they are known.
+    loss, graph = model.loss, find_model_graph(model)
+    if graph is None or not isinstance(graph.output, keras.KerasTensor) or not callable(loss):
+        return feed
+    kind = type(loss) if isinstance(loss, keras.losses.Loss) else loss
+    if str(getattr(kind, "__module__", "")).split(".")[0] == "keras":
+        return feed
+    measure = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss, reduction=None)
+    shape = feed.build_arrays(build_blank_batch(spec))[1].shape
+    true, predicted = keras.KerasTensor(shape), keras.KerasTensor((shape[0], *graph.output.shape[1:]))
+    try:
+        found = compute_output_spec(measure.call, true, predicted)
+    except Exception:  # noqa: BLE001 - the user's own code, which Keras calls again, and whose error it then shows
+        return feed
+    if not isinstance(found, keras.KerasTensor) or len(found.shape) != 1:
         return feed
     name = feed.targets[0]
     if feed.class_weights is not None:
@@ -691,20 +673,105 @@ def match_own_loss(feed: ModelFeed, spec: StreamSpec, model: Any) -> ModelFeed:
     return replace(feed, value_ranks={name: 1})
 
 
-def _count_loss_dimensions(model: Any, shape: tuple[int, ...]) -> int | None:
-    """Returns the dimensions of what the user's own loss returns for targets of `shape`; None if it is not known."""
-    loss, graph = model.loss, find_model_graph(model)
-    if graph is None or not isinstance(graph.output, keras.KerasTensor) or not callable(loss) or _is_keras_own(loss):
-        return None
-    measure = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss, reduction=None)
-    true, predicted = keras.KerasTensor(shape), keras.KerasTensor((shape[0], *graph.output.shape[1:]))
-    try:
-        found = compute_output_spec(measure.call, true, predicted)
-    except Exception:  # noqa: BLE001 - the user's own code, which Keras calls again, and whose error it then shows
-        return None
-    return len(found.shape) if isinstance(found, keras.KerasTensor) else None
+# --- Differences between Keras's backends: how arrays are converted, and which devices share a batch. Imports Keras.
 
 
-def _is_keras_own(loss: Any) -> bool:
-    kind = type(loss) if isinstance(loss, keras.losses.Loss) else loss
-    return str(getattr(kind, "__module__", "")).split(".")[0] == _KERAS
+Convert = Callable[[Array], Any]
+
+
+class LeaseSparingConverter:
+    """Lends a batch's memory to a framework only if the previous batch was released; otherwise copies.
+
+    The images of a batch lie in the same memory, and are lent together.
+
+    So at most one lease outlives its step in a framework that ends leases late. JAX may be many steps behind, and
+    releases used memory only when it is called again, which does not happen while the loop waits for the next batch. On
+    torch, Keras's tree functions leave reference cycles that hold each tensor until garbage is collected. `collect`
+    makes the framework release what it can.
+    """
+
+    def __init__(self, lend: Convert, copy: Convert, collect: Callable[[], object]) -> None:
+        self._lend = lend
+        self._copy = copy
+        self._collect = collect
+        self._lent: Callable[[], object] = lambda: None
+
+    def __call__(self, array: Array) -> Any:
+        """Converts `array` for the framework. A writable array belongs to its owner and is copied."""
+        if array.flags.writeable:
+            return self._copy(array)
+        memory = array if array.base is None else array.base
+        if self._lent() is not memory:
+            if self._lent() is not None:
+                self._collect()
+            if self._lent() is not None:
+                return self._copy(array)
+            # Every view keeps the base alive, so the weak reference dies only after the framework's last use.
+            self._lent = weakref.ref(memory)
+        return self._lend(array)
+
+
+def build_converter(backend: str) -> Convert:
+    """Returns the function that converts a batch's arrays for `backend`. Raises ConfigError for an unknown backend.
+
+    TensorFlow computes over the batch's memory and releases it with the step; JAX and torch use
+    `LeaseSparingConverter`. JAX accepts NumPy arrays.
+    """
+    if backend == "tensorflow":
+        return tensorflow.tensor
+    if backend == "jax":
+        collect: Callable[[], object] = _collect_youngest_garbage
+        # JAX's own hook is cheap. A version that has none is called by a garbage collection.
+        with suppress(ImportError, AttributeError):
+            collect = import_module("jaxlib._jax").collect_garbage
+        return LeaseSparingConverter(lambda array: array, np.copy, collect)
+    if backend == "torch":
+        from keras.src.backend.torch.core import get_device  # noqa: PLC0415 - imports torch
+
+        library = import_library("torch", "torch", "Keras on torch")
+        device = library.device(get_device())
+        # Arrays that go to another device are copied there, so nothing is lent.
+        if device.type != "cpu":
+            move = build_device_mover(library, device)
+            return lambda array: move(torch.tensor(array))
+        return LeaseSparingConverter(
+            torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_youngest_garbage
+        )
+    raise ConfigError(
+        f"fit_data works with Keras on TensorFlow, JAX or torch, but here Keras runs on {backend}: set KERAS_BACKEND "
+        "to one of these before Keras is imported"
+    )
+
+
+def _collect_youngest_garbage() -> None:
+    """Collects the youngest generation, which has what the last step left; a full collection takes milliseconds."""
+    gc.collect(0)
+
+
+def check_distribution(row_counts: Iterable[int]) -> None:
+    """Raises ConfigError if a keras.distribution is set and cannot share batches of these row counts among devices."""
+    distribution, backend = distribution_lib.distribution(), keras.backend.backend()
+    if distribution is None:
+        return
+    if backend != "jax":
+        raise ConfigError(
+            f"keras.distribution divides batches among devices on JAX only; on {backend}, one device would do all the "
+            'work: set KERAS_BACKEND=jax, or start one trainer per device, each with its own subscribe(rank="auto")'
+        )
+    mesh = distribution.device_mesh
+    devices = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
+    parts = max(1, devices // import_library("jax", "jax", "Keras on JAX").process_count())
+    for rows in row_counts:
+        if rows % parts:
+            raise ConfigError(
+                f"a batch of {format_count(rows, 'row')} cannot be shared equally by {parts} devices: serve the "
+                f"stream with a batch_size that {parts} divides, and with  drop_remainder: true  or  drop_remainder: "
+                "pad"
+            )
+
+
+def looks_ahead() -> bool:
+    """Returns whether Keras takes each batch one step early, as it does on JAX with an accelerator."""
+    if keras.backend.backend() != "jax" or distribution_lib.distribution() is not None:
+        return False
+    return bool(import_library("jax", "jax", "Keras on JAX").default_backend() != "cpu")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
 import keras
 import numpy as np
 
 from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
-from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.frames import PendingSteps, check_data_of_running_fit
+from streamd.frameworks.keras.calls import PendingSteps, check_data_of_running_fit
 from streamd.frameworks.keras.nan_report import (
     PixelFault,
     StepRecord,
@@ -77,19 +76,10 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         steps = self._pending_steps.take_finished_steps(batch + 1)
         loss = (logs or {}).get("loss")
-        if loss is not None and not math.isfinite(loss):
-            self._draw_suspects_and_raise(loss, steps)
-
-    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        if loss is None or math.isfinite(loss):
+            return
         self._data.on_batch = None
-
-    def _add_pending_step(self, batch: model_inputs.FeedBatch) -> None:
-        labels = {name: batch.labels[name] for name in self._data.feed.array_names if name in batch.labels}
-        self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
-
-    def _draw_suspects_and_raise(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
-        self._data.on_batch = None
-        stream, pages = self._data.spec.name, list[str]()
+        stream, feed, pages = self._data.spec.name, self._data.feed, list[str]()
         files: dict[int, str] = {}
         faults: list[PixelFault] = []
         are_images_examined = False
@@ -97,15 +87,26 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
             for step in find_suspects(steps)[:_MAX_DRAWN]:
                 ids = step.sample_ids.tolist()
                 files |= zip(ids, self._client.names(stream, ids), strict=True)
-                batch = self._fetch_batch(stream, step)
-                faults += self._find_pixel_faults(batch)
-                pages.append(str(self._draw_batch(stream, batch, files)))
+                drawn = self._fetch_batch(stream, step)
+                arrays = {name: drawn.arrays[name] for name in feed.array_names if name in drawn.arrays}
+                faults += find_pixel_faults(arrays, drawn.sample_ids, drawn.spec.images, feed.targets)
+                self._directory.mkdir(parents=True, exist_ok=True)
+                page = self._directory / f"nan-{stream}-{drawn.epoch}-{drawn.index}.html"
+                page.write_text(notebook.render_batch_page(drawn, files), encoding="utf-8")
+                pages.append(str(page))
             are_images_examined = len(pages) == len(steps)
             pictures = f"its pictures are in: {', '.join(pages)}"
         except (StreamdError, OSError) as error:
             pictures = f"its pictures could not be saved: {error}"
         cause = describe_loss(loss, stream, steps, files, faults if faults or are_images_examined else None)
         raise LossError(f"{cause}\n{pictures}")
+
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self._data.on_batch = None
+
+    def _add_pending_step(self, batch: Batch) -> None:
+        labels = {name: batch.labels[name] for name in self._data.feed.array_names if name in batch.labels}
+        self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
     def _fetch_batch(self, stream: str, step: StepRecord) -> Batch:
         batch = self._client.batch(stream, step.epoch, step.index)
@@ -116,14 +117,3 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
                 f"{', '.join(map(str, step.sample_ids.tolist()))}"
             )
         return batch
-
-    def _find_pixel_faults(self, batch: Batch) -> list[PixelFault]:
-        feed = self._data.feed
-        arrays = {name: batch.arrays[name] for name in feed.array_names if name in batch.arrays}
-        return find_pixel_faults(arrays, batch.sample_ids, batch.spec.images, feed.targets)
-
-    def _draw_batch(self, stream: str, batch: Batch, files: Mapping[int, str]) -> Path:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        page = self._directory / f"nan-{stream}-{batch.epoch}-{batch.index}.html"
-        page.write_text(notebook.render_batch_page(batch, files), encoding="utf-8")
-        return page

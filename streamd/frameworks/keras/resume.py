@@ -27,9 +27,10 @@ import numpy.typing as npt
 from streamd.client.waiting import print_stderr_line
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError
+from streamd.frameworks import import_library
 from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.frames import (
+from streamd.frameworks.keras.calls import (
     FinishedSteps,
     FirstEpoch,
     check_data_of_running_fit,
@@ -44,7 +45,6 @@ from streamd.frameworks.keras.resume_plan import (
     describe_learning_rate_change,
     describe_step_change,
 )
-from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.limits import MAX_NESTING
 
@@ -170,9 +170,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
         self._saved_place = None
         self._rate = describe_learning_rate(self.model.optimizer)
-        saved = self._checkpoints.load_newest_state()
-        if saved:
-            self._resume_from_state(saved, TrainingPlace(**saved.content["place"]))
+        if saved := self._checkpoints.load_newest_state():
+            self._resume_from_state(saved)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore does, for another fit
@@ -283,36 +282,55 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             "callbacks": self._other_callbacks.pack_callback_states(packer),
             "generators": packer.pack_value(collect_generator_states()),
         }
-        if self._write_state(content, packer.arrays):
-            self._saved_place = place
-        # Set after a failed save too: the next attempt comes when a further multiple of `every` is reached.
-        self._saved_steps = self._total_steps
-
-    def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> bool:
-        """Saves a state and returns whether that succeeded. Prints why not, since the training goes on without it."""
         folder = self._checkpoints.directory
         try:
             self._claim_folder()
-            self._checkpoints.save_state(self._total_steps, content, arrays)
-        except (OSError, ConfigError) as error:
+            self._checkpoints.save_state(self._total_steps, content, packer.arrays)
+            self._saved_place = place
+        except (OSError, ConfigError) as error:  # the training goes on without this state
             why = error.strerror if isinstance(error, OSError) else error
             kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
             print_stderr_line(
                 f"the state after step {self._total_steps} could not be saved in {folder} ({why}); training "
                 f"continues, and {kept} still there"
             )
-            return False
-        return True
+        # Set after a failed save too: the next attempt comes when a further multiple of `every` is reached.
+        self._saved_steps = self._total_steps
 
     # --- going on
 
-    def _resume_from_state(self, saved: SavedState, place: TrainingPlace) -> None:
+    def _resume_from_state(self, saved: SavedState) -> None:
+        """Restores a state, moves the stream to its position, and says on stderr where the training continues."""
         create_model_variables(self.model, self._data.build_example_arrays())
         self._restore_state(saved)
-        changed = self._keep_saved_learning_rate(saved.content)
+        content, place = saved.content, TrainingPlace(**saved.content["place"])
+        # The saved learning rate is kept, and a program's that differs is reported.
+        changed = None
+        if "rate" in content:
+            given, self._rate = self._rate, content["rate"]
+            kept = describe_learning_rate(self.model.optimizer)
+            changed = describe_learning_rate_change(self._rate, kept if isinstance(kept, float) else None, given)
         epochs = self.params["epochs"]
         goes_on = not place.over and place.epoch < epochs
-        place, resized = self._seek_stream_to_place(saved.content, place)
+        # A state of an older version does not record its epoch. There, the size of steps could not change.
+        then, now = None, self._data.step_geometry
+        if said := content.get("interrupted"):
+            then = InterruptedEpoch(**{**said, "geometry": StepGeometry(**said["geometry"])})
+        is_ended = not place.step and then is not None and then.own
+        left = self._data.seek(place.token, after="epoch" if is_ended else "step")
+        rest: int | None = None  # the steps that the rest of an interrupted epoch takes
+        if place.step:
+            epoch = then or InterruptedEpoch(now, now.steps, min(place.step, now.steps), own=now.whole)
+            rest = count_remaining_steps(epoch, now, left)
+            if rest and not (epoch.own and now.whole):
+                self._data.set_interrupted_epoch_steps(rest, self._is_at_work)
+            if rest > now.steps:
+                set_keras_epoch_steps(rest)
+                self._is_longer = True
+            # Too little is left of the epoch for a step, so the next one begins.
+            if not rest:
+                place = replace(place, epoch=place.epoch + 1, step=0)
+        resized = describe_step_change(then.geometry, now, rest, left) if then else None
         self._total_steps = self._saved_steps = place.total
         self._saved_place = place
         begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
@@ -323,55 +341,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             if line:
                 print_stderr_line(f"{saved.folder}: {line}")
 
-    def _seek_stream_to_place(self, content: dict[str, Any], place: TrainingPlace) -> tuple[TrainingPlace, str | None]:
-        """Moves the stream to the saved position, and returns that position and a description of changed steps.
-
-        If too little is left of the saved epoch for a step, the position is the beginning of the next epoch.
-        """
-        then, now = _parse_interrupted(content), self._data.step_geometry
-        ended = not place.step and then is not None and then.own
-        left = self._data.seek(place.token, after="epoch" if ended else "step")
-        rest = None
-        if place.step:
-            rest = self._plan_interrupted_epoch(then, place.step, left)
-            if not rest:
-                place = replace(place, epoch=place.epoch + 1, step=0)
-        return place, describe_step_change(then.geometry, now, rest, left) if then else None
-
-    def _plan_interrupted_epoch(self, then: InterruptedEpoch | None, done: int, left: int) -> int:
-        """Prepares the rest of the interrupted epoch, and returns its number of steps.
-
-        `left` is the number of steps left in the stream's present epoch.
-        """
-        now = self._data.step_geometry
-        if then is None:  # saved by an older version, which could not change the size of steps
-            then = InterruptedEpoch(now, now.steps, min(done, now.steps), own=now.whole)
-        rest = count_remaining_steps(then, now, left)
-        if rest and not (then.own and now.whole):
-            self._data.set_interrupted_epoch_steps(rest, self._is_at_work)
-        if rest > now.steps:
-            set_keras_epoch_steps(rest)
-            self._is_longer = True
-        return rest
-
-    def _keep_saved_learning_rate(self, content: dict[str, Any]) -> str | None:
-        """Keeps the saved learning rate, and describes how the program's differs; None if it does not."""
-        if "rate" not in content:
-            return None
-        given, self._rate = self._rate, content["rate"]
-        kept = describe_learning_rate(self.model.optimizer)
-        return describe_learning_rate_change(self._rate, kept if isinstance(kept, float) else None, given)
-
     def _restore_state(self, saved: SavedState) -> None:
         restore_variables(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
         self._other_callbacks.restore_callback_states(saved.content["callbacks"], saved.arrays)
         restore_generator_states(unpack_value(saved.content["generators"], saved.arrays, keras.ops))
-
-
-def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:
-    """Returns the epoch in which a state was saved; None for a state of an older version, which did not record it."""
-    said = content.get("interrupted")
-    return InterruptedEpoch(**{**said, "geometry": StepGeometry(**said["geometry"])}) if said else None
 
 
 def _describe_place(place: TrainingPlace, epochs: int) -> str:
@@ -423,9 +396,20 @@ def pack_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
 
     On torch, also the states of torch's own generators, one for each device: a Dropout without a seed draws from them.
     """
-    taken = {part: [_describe_variable(each, packer) for each in _list_variables(model, part)] for part in _PARTS}
+    taken = {
+        part: [
+            _SavedVariable(
+                each.path,
+                list(each.shape),
+                keras.backend.standardize_dtype(each.dtype),
+                packer.add_array(each.numpy()),
+            )
+            for each in _list_variables(model, part)
+        ]
+        for part in _PARTS
+    }
     generators = [packer.add_array(generator.get_state().numpy()) for generator in _find_torch_generators()]
-    return {"kind": _name_optimizer(model.optimizer), "generators": generators, **taken}
+    return {"kind": type(model.optimizer).__name__, "generators": generators, **taken}
 
 
 def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: str) -> None:
@@ -433,18 +417,31 @@ def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array]
 
     `where` names the state in errors. Variables are matched by their order, since names differ between processes.
     """
-    if _name_optimizer(model.optimizer) != state["kind"]:
-        raise _build_state_mismatch_error(
-            where,
-            "optimizer",
-            f"it was saved from {state['kind']}, but the model has {_name_optimizer(model.optimizer)}",
+
+    def build_mismatch_error(part: str, facts: str) -> ConfigError:
+        return ConfigError(
+            f"{where} holds {_PARTS[part]}, or choose another folder to start from the beginning: {facts}"
         )
-    saved = {part: [_SavedVariable(*each) for each in state[part]] for part in _PARTS}
+
+    kind = type(model.optimizer).__name__
+    if kind != state["kind"]:
+        raise build_mismatch_error("optimizer", f"it was saved from {state['kind']}, but the model has {kind}")
+    pairs: list[tuple[Any, _SavedVariable]] = []
     for part in _PARTS:
-        _check_variables(_list_variables(model, part), saved[part], part, where)
-    for part in _PARTS:
-        for variable, record in zip(_list_variables(model, part), saved[part], strict=True):
-            variable.assign(arrays[record.number])
+        variables, saved = _list_variables(model, part), [_SavedVariable(*each) for each in state[part]]
+        if len(variables) != len(saved):
+            raise build_mismatch_error(
+                part, f"it has {format_count(len(saved), 'variable')}, but there are {len(variables)} now"
+            )
+        for variable, record in zip(variables, saved, strict=True):
+            shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)
+            if (shape, dtype) != (record.shape, record.dtype):
+                raise build_mismatch_error(
+                    part, f"{record.path} was {record.dtype} {record.shape}, but {variable.path} is {dtype} {shape} now"
+                )
+            pairs.append((variable, record))
+    for variable, record in pairs:
+        variable.assign(arrays[record.number])
     for generator, number in zip(
         _find_torch_generators(), state.get("generators", ()), strict=False
     ):  # devices may differ
@@ -479,34 +476,6 @@ def _list_variables(model: Any, part: str) -> list[Any]:
     return list(model.variables if part == "model" else model.metrics_variables)
 
 
-def _name_optimizer(optimizer: Any) -> str:
-    return type(optimizer).__name__
-
-
-def _describe_variable(variable: Any, packer: DataPacker) -> _SavedVariable:
-    number = packer.add_array(variable.numpy())
-    return _SavedVariable(variable.path, list(variable.shape), keras.backend.standardize_dtype(variable.dtype), number)
-
-
-def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: str, where: str) -> None:
-    if len(variables) != len(saved):
-        raise _build_state_mismatch_error(
-            where, part, f"it has {format_count(len(saved), 'variable')}, but there are {len(variables)} now"
-        )
-    for variable, record in zip(variables, saved, strict=True):
-        shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)
-        if (shape, dtype) != (record.shape, record.dtype):
-            raise _build_state_mismatch_error(
-                where,
-                part,
-                f"{record.path} was {record.dtype} {record.shape}, but {variable.path} is {dtype} {shape} now",
-            )
-
-
-def _build_state_mismatch_error(where: str, part: str, facts: str) -> ConfigError:
-    return ConfigError(f"{where} holds {_PARTS[part]}, or choose another folder to start from the beginning: {facts}")
-
-
 # --- the other callbacks
 
 
@@ -526,10 +495,24 @@ class OtherCallbacks:
 
     def pack_callback_states(self, packer: DataPacker) -> list[list[Any]]:
         """Returns for each callback its kind and its changed attributes, packed, by name."""
-        both = zip(self._callbacks, self._initial_values, strict=True)
-        return [
-            [_build_callback_kind(each), self._pack_changed_attributes(each, begun, packer)] for each, begun in both
-        ]
+        packed = list[list[Any]]()
+        for callback, begun in zip(self._callbacks, self._initial_values, strict=True):
+            changes: dict[str, Any] = {}
+            for name, look in _snapshot_attributes(callback).items():
+                if name in begun and begun[name].is_same_value(look):
+                    continue
+                try:
+                    changes[name] = packer.pack_value(vars(callback)[name])
+                except UnkeptError as error:
+                    what = f"{type(callback).__name__}.{name}"
+                    if what not in self._warned and not type(callback).__module__.startswith("keras."):
+                        self._warned.add(what)
+                        self._warn(
+                            f"{what} is of type {error} and cannot be kept: after a restart this callback starts "
+                            "without its saved value"
+                        )
+            packed.append([_build_callback_kind(callback), changes])
+        return packed
 
     def restore_callback_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
         """Restores the callbacks' attributes: the first callback of a kind gets the first state of that kind, etc."""
@@ -539,28 +522,6 @@ class OtherCallbacks:
         ):
             for name, packed in states.get((kind, number), {}).items():
                 setattr(callback, name, unpack_value(packed, arrays, keras.ops))
-
-    def _pack_changed_attributes(
-        self, callback: Any, begun: dict[str, ValueSnapshot], packer: DataPacker
-    ) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        for name, look in _snapshot_attributes(callback).items():
-            if name in begun and begun[name].is_same_value(look):
-                continue
-            try:
-                changes[name] = packer.pack_value(vars(callback)[name])
-            except UnkeptError as error:
-                self._warn_unkept_attribute(callback, name, str(error))
-        return changes
-
-    def _warn_unkept_attribute(self, callback: Any, name: str, kind: str) -> None:
-        what = f"{type(callback).__name__}.{name}"
-        if what not in self._warned and not type(callback).__module__.startswith("keras."):
-            self._warned.add(what)
-            self._warn(
-                f"{what} is of type {kind} and cannot be kept: after a restart this callback starts without its saved "
-                "value"
-            )
 
 
 def _snapshot_attributes(callback: Any) -> dict[str, ValueSnapshot]:
@@ -702,8 +663,7 @@ class ValueSnapshot:
         """
         if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
             return False
-        return all(map(_are_equal_arrays, self.arrays, other.arrays))
-
-
-def _are_equal_arrays(one: Array, other: Array) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return all(
+            one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+            for one, two in zip(self.arrays, other.arrays, strict=True)
+        )

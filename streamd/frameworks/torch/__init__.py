@@ -17,11 +17,16 @@ from typing import Any
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
+from streamd.frameworks import import_library
 from streamd.frameworks.dlpack import Array, export
-from streamd.frameworks.feed_names import ArrayNames
-from streamd.frameworks.lazy_import import import_library
-from streamd.frameworks.model_inputs import FeedStream, begins_anew, build_model_feed, check_is_stream
-from streamd.frameworks.normalize import compute_pixel_scaling
+from streamd.frameworks.model_inputs import (
+    ArrayNames,
+    FeedStream,
+    begins_anew,
+    build_model_feed,
+    check_is_stream,
+    compute_pixel_scaling,
+)
 from streamd.frameworks.torch.data_loader import Loader, build_device_mover, keep_on_cpu
 
 
@@ -76,8 +81,12 @@ def loader(
     check_is_stream(stream, "loader")
     torch = import_library("torch", "torch", "using a stream with torch")
     feed = build_model_feed(stream.spec, inputs=inputs, targets=targets)
-    if not weights:
-        _check_samples_unweighted(stream.spec)
+    if stream.spec.weighted and not weights:
+        raise ConfigError(
+            f"samples of stream {stream.spec.name!r} have weights of their own, and (images, labels) would ignore "
+            "them: take  for images, labels, weights in loader(stream, weights=True)  and multiply each sample's loss "
+            "by its weight, or remove `weights` from the stream's configuration"
+        )
     anew = begins_anew(stream.spec, evaluate)
     if keys is not None:
         keys = tuple(keys)
@@ -90,15 +99,6 @@ def loader(
     # What is moved to another device is copied, so nobody writes to the batch's memory.
     build_tensor = partial(_build_tensor, writable=move is keep_on_cpu)
     return Loader(stream, feed, build_tensor, move, channels_first, weights, anew, keys)
-
-
-def _check_samples_unweighted(spec: StreamSpec) -> None:
-    if spec.weighted:
-        raise ConfigError(
-            f"samples of stream {spec.name!r} have weights of their own, and (images, labels) would ignore them: take  "
-            "for images, labels, weights in loader(stream, weights=True)  and multiply each sample's loss by its "
-            "weight, or remove `weights` from the stream's configuration"
-        )
 
 
 def normalization(spec: StreamSpec, image: str | None = None) -> Any:

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from streamd.client import Batch
 from streamd.client.arguments import parse_whole_number
 from streamd.client.ranks import find_library_ranks
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConfigError, NoCopyError, NoDatasetError, NoSkippingError
-from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, get_array
+from streamd.frameworks.model_inputs import FeedStream, ModelFeed, get_array, unwrap_only_item
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
@@ -60,7 +61,16 @@ class Loader:
         """Iterates over the steps of the next epoch. Raises ConfigError when the subscription has none left."""
         self._follow_set_epoch()
         self._is_restored = False
-        self._tell_of_equal_ranks()
+        # If every process of torch.distributed trains on the whole stream, a line says so once.
+        is_told = self.anew or self.stream.world > 1 or self._was_told_ranks
+        distributed = None if is_told else sys.modules.get("torch.distributed")
+        for found in find_library_ranks({"torch.distributed": distributed}) if distributed is not None else ():
+            if found.world > 1:
+                self._was_told_ranks = True
+                print_stderr_line(
+                    f"every process of {found.variables} trains on the whole of stream {self.stream.spec.name!r}: "
+                    'subscribe after init_process_group with rank="auto", so that each gets its part'
+                )
         steps = next(self.epochs(), None)
         if steps is None:
             raise ConfigError(
@@ -150,28 +160,21 @@ class Loader:
                 f"{self.stream.epoch} and goes on there; stream.seek(TOKEN) goes back"
             )
 
-    def _tell_of_equal_ranks(self) -> None:
-        """Prints a line, once, if every process of torch.distributed trains on the whole stream."""
-        if self.anew or self.stream.world > 1 or self._was_told_ranks or "torch.distributed" not in sys.modules:
-            return
-        for found in find_library_ranks({"torch.distributed": sys.modules["torch.distributed"]}):
-            if found.world > 1:
-                self._was_told_ranks = True
-                print_stderr_line(
-                    f"every process of {found.variables} trains on the whole of stream {self.stream.spec.name!r}: "
-                    'subscribe after init_process_group with rank="auto", so that each gets its part'
-                )
-
-    def _build_step(self, batch: FeedBatch) -> tuple[Any, ...] | dict[str, Any] | None:
+    def _build_step(self, batch: Batch) -> tuple[Any, ...] | dict[str, Any] | None:
         """Returns (images, labels), or with weights as a third item, or these by `keys`; None if no row remains."""
-        kept = None if self.weighted else _find_kept_rows(batch.weights)
-        if kept is not None and not kept.any():
-            return None
+        kept: KeptRows = None
+        if not self.weighted and not (has_weight := batch.weights != 0).all():
+            kept = has_weight
+            if not kept.any():
+                return None
         self._tell_accelerate(batch.weights if kept is None else batch.weights[kept])
         feed = self.feed
         inputs = {key: self._build_input(batch, name, kept) for key, name in feed.inputs.items()}
-        targets = {name: self._build_target(batch, name, kept) for name in feed.targets}
-        step: tuple[Any, ...] = _unwrap_only_item(inputs), _unwrap_only_item(targets)
+        targets = {name: self._build_input(batch, name, kept) for name in feed.targets}
+        # Class numbers of pixels are int64, as cross_entropy needs them.
+        for name in self._masks.intersection(targets):
+            targets[name] = targets[name].long()
+        step: tuple[Any, ...] = unwrap_only_item(inputs), unwrap_only_item(targets)
         if self.weighted:
             step = *step, self._build_tensor(batch.weights, kept)
         return step if self.keys is None else dict(zip(self.keys, step, strict=True))
@@ -202,21 +205,13 @@ class Loader:
             state.dataloader_references = [each for each in state.dataloader_references if each is not self]
         yield from ()
 
-    def _build_input(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
+    def _build_input(self, batch: Batch, name: str, kept: KeptRows) -> Tensor:
         tensor = self._build_tensor(get_array(batch, name), kept)
-        return self._order_channels(tensor) if name in self._pictures else tensor
-
-    def _build_target(self, batch: FeedBatch, name: str, kept: KeptRows) -> Tensor:
-        """Returns a label or an image to learn; class numbers of pixels are int64, as cross_entropy needs them."""
-        tensor = self._build_input(batch, name, kept)
-        return tensor.long() if name in batch.arrays and name not in self._pictures else tensor
-
-    def _order_channels(self, images: Tensor) -> Tensor:
-        """Returns images as (B, C, H, W) with channels_last memory, or as (B, H, W, C); axes before H stay in place."""
-        if not self.channels_first:
-            return images
-        *leading, height, width, channels = range(images.ndim)
-        return images.permute(*leading, channels, height, width)
+        if not self.channels_first or name not in batch.arrays or name in self._masks:
+            return tensor
+        # Images are (B, C, H, W) with channels_last memory; axes before H stay in place.
+        *leading, height, width, channels = range(tensor.ndim)
+        return tensor.permute(*leading, channels, height, width)
 
     def _build_tensor(self, array: Any, kept: KeptRows) -> Tensor:
         """Returns the rows `kept` of an array as a tensor on the device."""
@@ -226,9 +221,9 @@ class Loader:
         return self.move(self.tensor(array))
 
     @property
-    def _pictures(self) -> frozenset[str]:
-        """The images that have channels: all but those of class numbers."""
-        return frozenset(name for name, image in self.stream.spec.images.items() if image.mode != "index")
+    def _masks(self) -> frozenset[str]:
+        """The images of class numbers, which have no channels."""
+        return frozenset(name for name, image in self.stream.spec.images.items() if image.mode == "index")
 
     def __getitem__(self, place: object) -> NoReturn:
         """Raises NoDatasetError: a DataLoader calls this on a data set."""
@@ -254,17 +249,6 @@ class _DoneStep:
         )
 
     keys = __iter__
-
-
-def _find_kept_rows(weights: npt.NDArray[np.float32]) -> KeptRows:
-    """Returns a mask of the rows whose weight is not 0; None if that is every row."""
-    kept: npt.NDArray[np.bool_] = weights != 0
-    return None if kept.all() else kept
-
-
-def _unwrap_only_item(tensors: dict[str, Tensor]) -> Any:
-    """Returns the only tensor, or the dict of several or of none."""
-    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,27 +284,23 @@ def keep_on_cpu(tensor: Tensor) -> Tensor:
 
 def build_device_mover(torch: Any, device: Any) -> Move:
     """Returns a function that moves tensors to `device`; None is the CPU. Raises ConfigError for a missing device."""
-    place = _find_device(torch, "cpu" if device is None else device)
-    if place.type == "cpu":
-        return keep_on_cpu
-    if place.type == "cuda":
-        return SideStreamCopier(torch, place, torch.cuda.Stream(place))
-    return lambda tensor: tensor.to(place)
-
-
-def _find_device(torch: Any, device: Any) -> Any:
+    wanted = "cpu" if device is None else device
     try:
-        place = torch.device(device)
+        place = torch.device(wanted)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(
-            f"device={device!r} is not a device that torch knows: {str(error).splitlines()[0]}"
+            f"device={wanted!r} is not a device that torch knows: {str(error).splitlines()[0]}"
         ) from error
+    if place.type == "cpu":
+        return keep_on_cpu
     if place.type != "cuda":
-        return place
+        return lambda tensor: tensor.to(place)
     count = torch.cuda.device_count()
     if (place.index or 0) >= count:
         raise ConfigError(
-            f"device={device!r} does not exist: torch {torch.__version__} sees {count} CUDA devices here; check "
+            f"device={wanted!r} does not exist: torch {torch.__version__} sees {count} CUDA devices here; check "
             "torch.cuda.is_available() and the driver, or leave device out to stay on the CPU"
         )
-    return place if place.index is not None else torch.device("cuda", torch.cuda.current_device())
+    if place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    return SideStreamCopier(torch, place, torch.cuda.Stream(place))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from streamd.frameworks.normalize import PixelScaling
+from streamd.frameworks.model_inputs import PixelScaling
 
 
 class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not installed where types are checked

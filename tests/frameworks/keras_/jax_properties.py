@@ -16,10 +16,10 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
+from streamd.frameworks import import_library
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.frames import FinishedSteps
-from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.keras.calls import FinishedSteps
 
 pytestmark = pytest.mark.train
 

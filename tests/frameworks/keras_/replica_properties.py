@@ -14,7 +14,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.arguments import DATASET_REMEDIES
+from streamd.frameworks.keras.calls import DATASET_REMEDIES
 
 pytestmark = pytest.mark.train
 

@@ -15,7 +15,7 @@ from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.keras.arguments import DATASET_REMEDIES
+from streamd.frameworks.keras.calls import DATASET_REMEDIES
 
 pytestmark = pytest.mark.train
 

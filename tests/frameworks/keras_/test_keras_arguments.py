@@ -14,7 +14,7 @@ from streamd.client import Client, Stream
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError, NoDatasetError
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.keras.arguments import ARGUMENTS
+from streamd.frameworks.keras.calls import ARGUMENTS
 
 pytestmark = pytest.mark.train
 

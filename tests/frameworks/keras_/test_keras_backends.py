@@ -51,7 +51,7 @@ def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str
 
 
 def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
-    from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.adapter import LeaseSparingConverter  # noqa: PLC0415 - imports Keras
 
     lender, held = Lender(), list[object]()
     sparing = LeaseSparingConverter(lambda array: array, np.copy, held.clear)
@@ -71,7 +71,7 @@ def test_memory_is_lent_again_when_the_framework_has_released_it() -> None:
 
 
 def test_all_images_of_a_batch_are_lent_together() -> None:
-    from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.adapter import LeaseSparingConverter  # noqa: PLC0415 - as above
 
     collected: list[None] = []
     sparing = LeaseSparingConverter(lambda array: array, np.copy, lambda: collected.append(None))
@@ -81,7 +81,7 @@ def test_all_images_of_a_batch_are_lent_together() -> None:
 
 
 def test_labels_are_copied_since_their_owner_may_write_them() -> None:
-    from streamd.frameworks.keras.backends import build_converter  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.adapter import build_converter  # noqa: PLC0415 - as above
 
     labels = np.arange(4)
     given = build_converter("jax")(labels)

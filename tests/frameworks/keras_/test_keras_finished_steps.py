@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from streamd.frameworks.keras.frames import FinishedSteps, PendingSteps
+from streamd.frameworks.keras.calls import FinishedSteps, PendingSteps
 
 
 def fetching(*tokens: str) -> FinishedSteps:

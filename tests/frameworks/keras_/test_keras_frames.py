@@ -28,7 +28,7 @@ def callback(**turns: Any) -> Any:
 
 
 def test_a_fit_runs_until_it_returns_or_fails() -> None:
-    from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - imports Keras, which takes long
+    from streamd.frameworks.keras.calls import is_callback_in_running_fit  # noqa: PLC0415 - imports Keras, which takes long
 
     seen: list[bool] = []
     mine, other = callback(), callback()
@@ -43,7 +43,7 @@ def test_a_fit_runs_until_it_returns_or_fails() -> None:
 
 
 def test_a_collected_callback_is_in_no_running_fit() -> None:
-    from streamd.frameworks.keras.frames import is_callback_in_running_fit  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.calls import is_callback_in_running_fit  # noqa: PLC0415 - as above
 
     gone = callback()
     reference = weakref.ref(gone)
@@ -54,7 +54,7 @@ def test_a_collected_callback_is_in_no_running_fit() -> None:
 
 @pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
 def test_the_next_epoch_and_its_progress_bar_have_the_steps_that_were_set(how: dict[str, int]) -> None:
-    from streamd.frameworks.keras.frames import set_keras_epoch_steps  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.calls import set_keras_epoch_steps  # noqa: PLC0415 - as above
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
     lengths = iter([3, 12])

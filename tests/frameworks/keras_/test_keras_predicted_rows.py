@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.stream_fake import ANGLE, KIND, FakeBatch, make_spec
+from support.stream_fake import ANGLE, KIND, make_spec
 
+from streamd.client import Batch
 from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras.adapter import (
@@ -19,8 +20,8 @@ from streamd.frameworks.keras.adapter import (
 )
 
 
-def make_batch(labels: dict[str, Any], **arrays: Any) -> FakeBatch:
-    return FakeBatch(arrays, labels, np.ones(2, np.float32), np.arange(2), 0, 0)
+def make_batch(labels: dict[str, Any], **arrays: Any) -> Batch:
+    return Batch(arrays, labels, np.ones(2, np.float32), np.arange(2), (), 0, 0, str, make_spec())
 
 
 def make_rows(targets: Any, *batches: tuple[list[int], dict[str, list[float]]]) -> list[BatchRows]:

@@ -11,9 +11,9 @@ from threading import Event, Thread
 import pytest
 from support.stream_fake import ANGLE, FakeStream, make_spec
 
+from streamd.client import Batch
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.reader import KerasReader, find_or_create_reader
-from streamd.frameworks.model_inputs import FeedBatch
+from streamd.frameworks.keras.calls import KerasReader, find_or_create_reader
 
 LIMIT_S = 30.0
 
@@ -22,13 +22,13 @@ def make_stream() -> FakeStream:
     return FakeStream(make_spec(ANGLE))
 
 
-def take(batches: Iterable[FeedBatch], steps: int | None = None) -> list[tuple[int, int]]:
+def take(batches: Iterable[Batch], steps: int | None = None) -> list[tuple[int, int]]:
     return [(batch.epoch, batch.index) for batch in islice(batches, steps)]
 
 
 def evaluate(reader: KerasReader, steps: int | None = None) -> list[tuple[int, int]]:
     """The batches that a call of `evaluate` takes."""
-    batches: Iterator[FeedBatch] = reader.restart_stream()
+    batches: Iterator[Batch] = reader.restart_stream()
     taken = take(batches, steps)
     reader.end_evaluation()
     return taken
