@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from streamd.config.array_images import (
@@ -12,8 +12,8 @@ from streamd.config.array_images import (
     find_frame_rule,
     names_array_of_source,
 )
-from streamd.config.parsers import find_level_mistake
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
+from streamd.config.units import format_yaml_value
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
 from streamd.core.text import format_count
 from streamd.dataset.sources import DataSource, ImageSource
@@ -22,6 +22,11 @@ from streamd.errors import suggest_name
 KeyProblem = tuple[tuple[str, ...], str]
 StoredSizes = Mapping[str, tuple[int, int]]
 
+_MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
+_FRACTIONS: Final = {  # means and stds of other tools, for pixels in 0-1, by their name here
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "minus_one_one": ((0.5,), (0.5, 0.5, 0.5)),
+}
 _PARTS: Final = frozenset({"dir", "stem", "name"})
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -182,3 +187,24 @@ def find_normalize_problems(normalize: str | MeanStd, image: ImageConfig) -> lis
     if normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"]:
         return [(("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers")]
     return []
+
+
+def find_level_mistake(levels: Sequence[float]) -> str | None:
+    """Returns why `levels` are not of pixels from 0 to 255, or None if they are; in mode raw any will do."""
+    if not all(0 <= level <= _MAX_LEVEL for level in levels):
+        return f"found {format_yaml_value(list(levels))}; use a list of one number per channel, each from 0 to 255"
+    if max(levels) <= 1 and any(0 < level < 1 for level in levels):
+        return (
+            f"found {format_yaml_value(list(levels))}, which is for pixels from 0 to 1; pixels here are from 0 to 255: "
+            f"write {_suggest_levels(levels)}"
+        )
+    return None
+
+
+def _suggest_levels(levels: Sequence[float]) -> str:
+    """Returns what to write for `levels` that are meant for pixels in 0-1."""
+    scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
+    name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
+    if name is not None:
+        return f"normalize: {name}, or [{scaled}]"
+    return f"[{scaled}]; if the images really are that dark, use normalize: none and a layer of your own"

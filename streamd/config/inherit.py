@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.config.hints import MISSING_KEY_HINTS
+from streamd.config.errors import MISSING_KEY_HINTS
 from streamd.config.locations import ConfigProblem
 from streamd.config.units import format_yaml_value
 from streamd.errors import suggest_name

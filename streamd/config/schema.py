@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -25,10 +25,12 @@ from streamd.config.fields import (
     Endpoint,
     HostPort,
     Memory,
+    Remainder,
+    Rule,
     Text,
     Transform,
     Workers,
-    build_validation_error,
+    build_refusal,
 )
 from streamd.config.image_rules import (
     KeyProblem,
@@ -38,22 +40,17 @@ from streamd.config.image_rules import (
     takes_own_picture,
 )
 from streamd.config.locations import KeyLocations
-from streamd.config.parsers import (
-    build_short_form_parser,
-    parse_listen_setting,
-    parse_pace_setting,
-    parse_remainder_setting,
-    parse_transform_setting,
-    parse_weights_setting,
-)
 from streamd.config.schema_sections import (
     BOX_TYPES,
+    ENCODED_KINDS,
+    SOURCE_MODELS,
     BadSamplesConfig,
     CacheConfig,
     CurveConfig,
     EngineConfig,
     EngineKind,
     ExpectConfig,
+    FilledSource,
     ImageConfig,
     LabelConfig,
     Normalize,
@@ -62,7 +59,6 @@ from streamd.config.schema_sections import (
     SplitConfig,
     WeightsConfig,
 )
-from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
 from streamd.config.units import format_bytes
 from streamd.core.host import count_processors, measure_memory
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
@@ -72,17 +68,51 @@ from streamd.errors import suggest_name
 from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
-LabelKey = Annotated[
-    LabelConfig, BeforeValidator(build_short_form_parser("type"), json_schema_input_type=LabelType | LabelConfig)
-]
-ListenKey = Annotated[
-    tuple[Endpoint, ...] | None,
-    BeforeValidator(parse_listen_setting, json_schema_input_type=Endpoint | list[Endpoint] | None),
-]
-
 _REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
 _NAME_PATTERN: Final = "^[A-Za-z0-9_.-]{1,64}$"
 _DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a keyword that draft 7 does not have
+
+# Short forms: one word, or one value, that stands for a mapping or a list.
+
+
+def _accept_word(key: str, words: Any) -> BeforeValidator:
+    """Returns a validator that takes a plain string for `{key: string}`; `words` is the type of the short form."""
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=words
+    )
+
+
+def _parse_weights(value: object) -> object:
+    if value is not None and not isinstance(value, str | Mapping):
+        raise build_refusal("weights")
+    return {"from": value} if isinstance(value, str) else value
+
+
+def _parse_pace(value: object) -> object:
+    if value != "free" and (not isinstance(value, Mapping) or not value):
+        raise build_refusal("pace")
+    return {} if value == "free" else value
+
+
+def _parse_listen(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    if value is not None and not (isinstance(value, list | tuple) and value):
+        raise build_refusal("listen")
+    return value
+
+
+LabelKey = Annotated[LabelConfig, _accept_word("type", LabelType | LabelConfig)]
+ShuffleKey = Annotated[ShuffleConfig, _accept_word("kind", Shuffle | ShuffleConfig)]
+EngineKey = Annotated[EngineConfig, _accept_word("kind", EngineKind | EngineConfig)]
+WeightsKey = Annotated[
+    WeightsConfig | None, BeforeValidator(_parse_weights, json_schema_input_type=Text | WeightsConfig | None)
+]
+PaceKey = Annotated[PaceConfig, BeforeValidator(_parse_pace, json_schema_input_type=Literal["free"] | PaceConfig)]
+ListenKey = Annotated[
+    tuple[Endpoint, ...] | None,
+    BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+]
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
@@ -102,9 +132,7 @@ class StreamConfig(ConfigModel):
     100} and {type: points, max: 17}. A folder of classes has one label, which is called label unless you give another
     name here. {} serves the images without labels.
     """
-    weights: Annotated[
-        WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
-    ] = None
+    weights: WeightsKey = None
     """The weight of each sample, 0 or more: a column of numbers, or a file.npy. Without this key, every sample has
     weight 1. Models use the weights as sample weights.
     """
@@ -116,11 +144,9 @@ class StreamConfig(ConfigModel):
     """
     batch_size: BatchSize = 32
     """Images in a batch."""
-    drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(parse_remainder_setting)] = False
+    drop_remainder: Remainder = False
     """The short last batch of an epoch: false keeps it, true drops it, pad fills it with rows of weight 0."""
-    shuffle: Annotated[
-        ShuffleConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
-    ] = ShuffleConfig()
+    shuffle: ShuffleKey = ShuffleConfig()
     """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
     everywhere. The default kind is chunk for hdf5, lmdb and tar, which are read fastest in this way, and full for the
     others.
@@ -129,16 +155,14 @@ class StreamConfig(ConfigModel):
     """How the model normalizes pixels, which are sent as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
-    transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
+    transform: Transform | None = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
     for every sample, once for all its trainers. With the key images, image is a dict of all images of the sample. It
     must not raise at random: a sample for which it has raised once counts as bad from then on.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What to do with samples that cannot be decoded."""
-    pace: Annotated[
-        PaceConfig, BeforeValidator(parse_pace_setting, json_schema_input_type=Literal["free"] | PaceConfig)
-    ] = PaceConfig()
+    pace: PaceKey = PaceConfig()
     """free, or {lockstep: 10s}: the fastest trainers wait up to that long per epoch for the others, so that each batch
     is decoded once."""
     cache: CacheConfig | None = None
@@ -231,29 +255,28 @@ class StreamConfig(ConfigModel):
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
 
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields what goes together in a stream."""
         if self.images is not None and "image" in self.model_fields_set:
-            raise build_validation_error((("images",), "stands beside image, which is short for one of them; keep one"))
+            yield True, ("images",), "stands beside image, which is short for one of them; keep one"
+            return
         if self.images is None:
             problems = [*self._find_size_problems(), *self._find_own_picture_problems()]
         else:
             labels = frozenset({"label"} if self.labels is None else self.labels)
             problems = [*find_image_problems(self.images, self.source, labels)]
-            if not self.images:
-                raise build_validation_error(*problems)
-        problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
-        problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
-        problems += find_box_image_problems(self.labels, self.all_images)
-        has_transform = self.transform is not None
-        problems += find_view_problems(
-            self.all_images, self.source, self.labels, self._images_place, has_transform=has_transform
-        )
-        if not self.source.is_encoded and self.cache is not None:
-            problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
-        if problems:
-            raise build_validation_error(*problems)
-        return self
+        if self.images is None or self.images:
+            problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
+            problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
+            problems += find_box_image_problems(self.labels, self.all_images)
+            has_transform = self.transform is not None
+            problems += find_view_problems(
+                self.all_images, self.source, self.labels, self._images_place, has_transform=has_transform
+            )
+            if not self.source.is_encoded and self.cache is not None:
+                problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
+        for keys, sentence in problems:
+            yield True, keys, sentence
 
     def _find_size_problems(self) -> list[KeyProblem]:
         kind, size = self.source.kind, self.image.size
@@ -321,9 +344,7 @@ class Config(ConfigModel):
     """Batch memory for all streams and trainers together, such as 512MiB or 2GB; at least 1MiB."""
     workers: Workers = "auto"
     """The number of decode processes; auto means one for each CPU core that the daemon may use."""
-    engine: Annotated[
-        EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
-    ] = EngineConfig()
+    engine: EngineKey = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     expect: dict[Text, ExpectConfig] | None = None
     """The identities of streams, such as {train: {order: ..., pixels: ...}}, as `streamd check` prints them. The daemon
@@ -369,14 +390,11 @@ class Config(ConfigModel):
             "trainers hold so much, the kernel ends processes; set less"
         )
 
-    @model_validator(mode="after")
-    def _check_expected_streams(self) -> Self:
-        unknown = [name for name in self.expect or () if name not in self.streams]
-        if unknown:
-            raise build_validation_error(
-                *((("expect", name), f"there is no such stream{suggest_name(name, self.streams)}") for name in unknown)
-            )
-        return self
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields that identities are expected of streams that there are."""
+        for name in self.expect or ():
+            why = f"there is no such stream{suggest_name(name, self.streams)}"
+            yield name not in self.streams, ("expect", name), why
 
     @property
     def local_endpoint(self) -> str | None:
@@ -406,7 +424,6 @@ def build_json_schema() -> JsonSchema:
     definitions = schema.pop("$defs")
     definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
     schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
-    definitions["PaceConfig"]["minProperties"] = 1
     for name, definition in definitions.items():
         if not name.endswith("Source"):
             del definition["description"]  # it describes our classes; every key has a description of its own
@@ -473,6 +490,8 @@ def _tidy_schema(schema: Any) -> Any:
         del kept["default"]
     if isinstance(kept.get("description"), str):
         kept["description"] = " ".join(kept["description"].split())
+    if "prefixItems" in kept:
+        kept["items"] = kept.pop("prefixItems")[0]  # of a pair, whose two items are alike; draft 7 knows no prefix
     if "$ref" in kept and len(kept) > 1:
         return {"allOf": [{"$ref": kept.pop("$ref")}], **kept}
     return kept
