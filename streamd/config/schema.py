@@ -12,6 +12,7 @@ mode, a `like` of a stream that exists) are left to `load`. It is written in dra
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -416,6 +417,11 @@ class Config(ConfigModel):
                 "curve: {secret: keys/daemon/daemon.key_secret, clients: keys/clients}  or use ipc:///path/to/socket"
             )
         return value
+
+
+def format_json_schema() -> str:
+    """Returns the JSON schema of config.yaml as a file holds it."""
+    return json.dumps(build_json_schema(), indent=2) + "\n"
 
 
 def build_json_schema() -> JsonSchema:
