@@ -48,7 +48,6 @@ from streamd.limits import (
 )
 
 Rule = tuple[bool, tuple[str, ...], str]  # whether it is broken, the keys below the model that has it, a sentence
-KeyProblem = tuple[tuple[str, ...], str]  # of a rule that is broken
 
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 MAX_WORKERS: Final = 1024

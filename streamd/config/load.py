@@ -7,6 +7,7 @@ a file.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,13 +23,13 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.tag import Tag
 
-from streamd.config import inherit, locations
-from streamd.config.errors import KEY_EXAMPLES, explain_errors
+from streamd.config import locations
+from streamd.config.errors import KEY_EXAMPLES, MISSING_KEY_HINTS, explain_errors
 from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, format_problems
 from streamd.config.schema import Config
 from streamd.config.units import format_yaml_value
 from streamd.core.host import read_regular_file
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_CONFIG_BYTES
 
 ConfigInput = Path | str | Mapping[str, object]  # a configuration: the path of a file, or the contents of one
@@ -118,7 +119,7 @@ def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
             f"{KEY_EXAMPLES['streams']}, or, if this file is your data, let  streamd init PATH  write a configuration"
         )
     # Models are validated even if the document or `like` has problems, so that one message names all mistakes.
-    streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
+    streams = resolve_streams(data["streams"]) if "streams" in data else ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
     config = _validate_config({**data, "streams": streams.raw} if "streams" in data else data, base, places)
@@ -231,3 +232,99 @@ def _iterate_child_nodes(node: Any) -> Iterator[tuple[str | int, int, Node]]:
     elif isinstance(node, SequenceNode):
         for number, value in enumerate(node.value):
             yield number, value.start_mark.line + 1, value
+
+
+# --- Resolves `like:` and checks the names of streams, before any value is validated. Pure.
+
+
+# --- streams: their names, and the keys that they copy by `like`, before any value is validated; pure
+
+
+_STREAM_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+RawStreams = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStreams:
+    """The `raw` streams to validate, `copied` (stream, key) -> the stream that wrote the key, and the problems."""
+
+    raw: dict[str, object]
+    copied: dict[tuple[str, str], str]
+    problems: tuple[ConfigProblem, ...]
+
+
+def resolve_streams(streams: object) -> ResolvedStreams:
+    """Gives every stream its name and the keys that it copies; leaves out a stream that cannot be resolved.
+
+    A stream that is left out has a problem of its own, or copies from one that has.
+    """
+    if not isinstance(streams, Mapping) or not streams:
+        found = "there are none" if not streams else f"found {format_yaml_value(streams)}; a mapping of names is needed"
+        return ResolvedStreams({}, {}, (ConfigProblem(("streams",), f"{found}; {MISSING_KEY_HINTS['streams']}"),))
+    raw: dict[str, object] = {}
+    copied: dict[tuple[str, str], str] = {}
+    problems: list[ConfigProblem] = []
+    for name, stream in streams.items():
+        place, wrong = ("streams", str(name)), []
+        if not isinstance(name, str):
+            why = f"a stream's name is text, found {format_yaml_value(name)}; put it in quotes"
+            wrong.append(ConfigProblem(place, why))
+        elif not _STREAM_NAME.fullmatch(name):
+            wrong.append(ConfigProblem(place, "a stream's name has 1 to 64 characters from A-Z a-z 0-9 _ . -"))
+        if isinstance(stream, Mapping) and "name" in stream:
+            wrong.append(ConfigProblem((*place, "name"), "unknown key; a stream's name is the key above it"))
+        chain, trouble = (None, []) if wrong else _find_like_chain(name, streams)
+        problems += [*wrong, *trouble]
+        if chain is None:
+            continue
+        if not isinstance(stream, Mapping):
+            raw[name] = stream
+            continue
+        merged: dict[str, object] = {}
+        for other in [*reversed(chain), name]:
+            given = _copy_without_like(other, streams)
+            # `image` is short for one of `images`, so a stream that gives one of the two drops the other that it
+            # copies.
+            for key, replaced in (("image", "images"), ("images", "image")):
+                if key in given and replaced not in given:
+                    merged.pop(replaced, None)
+            merged |= given
+            copied |= {(name, key): other for key in given if other != name and key not in stream}
+        raw[name] = {**merged, "name": name}
+    return ResolvedStreams(raw, copied, tuple(problems))
+
+
+def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, list[ConfigProblem]]:
+    """Returns the streams that `name` copies from, nearest first.
+
+    Returns None if the chain is broken, and the problem only for the stream where it breaks.
+    """
+    chain: list[str] = []
+    here = name
+    while (wanted := stream.get("like") if isinstance(stream := streams[here], Mapping) else None) is not None:
+        if not isinstance(wanted, str) or wanted not in streams:
+            others = [str(other) for other in streams if other != here]
+            hint = suggest_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
+            why = f"found {format_yaml_value(wanted)}, which is not a stream in this file{hint}"
+            return None, [] if chain else [ConfigProblem(("streams", here, "like"), why)]
+        if wanted in (name, *chain):
+            circle = " -> ".join([name, *chain, wanted])
+            # A circle is reported once, for the one of its streams whose name sorts first. A stream that only leads
+            # into the circle is not reported.
+            is_told = wanted != name or name != min([name, *chain])
+            return None, [] if is_told else [
+                ConfigProblem(
+                    ("streams", name, "like"),
+                    f"copies itself in a circle: {circle}; "
+                    f"{'remove like: from one of these streams' if chain else 'remove its key like'}",
+                )
+            ]
+        chain.append(wanted)
+        here = wanted
+    return chain, []
+
+
+def _copy_without_like(name: str, streams: RawStreams) -> RawStreams:
+    stream = streams[name]
+    return {key: value for key, value in stream.items() if key != "like"} if isinstance(stream, Mapping) else {}

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.array_images import build_array_form, find_frame_rule, list_image_paths
 from streamd.config.fields import (
     BatchSize,
     ConfigModel,
@@ -33,16 +32,10 @@ from streamd.config.fields import (
     Workers,
     build_refusal,
 )
-from streamd.config.image_rules import (
-    KeyProblem,
-    build_image_sources,
-    find_image_problems,
-    find_normalize_problems,
-    takes_own_picture,
-)
+from streamd.config.images import build_image_sources, list_image_paths, takes_own_picture
 from streamd.config.locations import KeyLocations
+from streamd.config.rules import list_stream_rules
 from streamd.config.schema_sections import (
-    BOX_TYPES,
     ENCODED_KINDS,
     SOURCE_MODELS,
     BadSamplesConfig,
@@ -63,8 +56,7 @@ from streamd.config.schema_sections import (
 from streamd.config.units import format_bytes
 from streamd.core.host import count_processors, measure_memory
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
-from streamd.dataset.files import TableSource
-from streamd.dataset.sources import ArrayForm, DataSource, LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
@@ -175,11 +167,6 @@ class StreamConfig(ConfigModel):
         return {ONLY_IMAGE: self.image} if self.images is None else self.images
 
     @property
-    def _images_place(self) -> tuple[str, ...]:
-        """The key of the images, below the stream."""
-        return ("image",) if self.images is None else ("images",)
-
-    @property
     def is_random_crop(self) -> bool:
         """Whether a part of any image is drawn anew in every epoch."""
         return any(image.resize == "random_crop" for image in self.all_images.values())
@@ -200,29 +187,21 @@ class StreamConfig(ConfigModel):
     def listing_request(self) -> ListingRequest:
         """The samples that the stream has, in the form that dataset formats read."""
         split, labels, weights = self.split, self.labels, self.weights
+        first, *others = self.all_images.values()
+        # The only image of each sample may be the one that the source itself gives, and no clip of several.
+        is_own = not (others or first.is_pattern or first.frames is not None) and (
+            (self.images is None and first.source is None) or takes_own_picture(first, self.source)
+        )
         return ListingRequest(
             self.name,
             self.source,
             None if split is None else SplitRule(split.validation, split.seed, split.by),
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
-            None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
-            self._array_form,
+            None if is_own else build_image_sources(self.all_images, self.source),
+            # What the only array must hold; the form of files is checked by a decoder.
+            None if self.source.is_encoded or others else first.array_form,
         )
-
-    @property
-    def _array_form(self) -> ArrayForm | None:
-        """What the only array must hold; None for pixels of 8 bits, and for files, whose form a decoder checks."""
-        images = self.all_images
-        return None if self.source.is_encoded or len(images) > 1 else build_array_form(*images.values())
-
-    @property
-    def _has_only_own_picture(self) -> bool:
-        """Whether the only image of each sample is the one that the source itself gives, and no clip of several."""
-        images = [*self.all_images.values()]
-        if len(images) > 1 or images[0].is_pattern or images[0].frames is not None:
-            return False
-        return (self.images is None and images[0].source is None) or takes_own_picture(images[0], self.source)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
@@ -258,76 +237,7 @@ class StreamConfig(ConfigModel):
 
     def list_rules(self) -> Iterator[Rule]:
         """Yields what goes together in a stream."""
-        if self.images is not None and "image" in self.model_fields_set:
-            yield True, ("images",), "stands beside image, which is short for one of them; keep one"
-            return
-        if self.images is None:
-            problems = [*self._find_size_problems(), *self._find_own_picture_problems()]
-        else:
-            labels = frozenset({"label"} if self.labels is None else self.labels)
-            problems = [*find_image_problems(self.images, self.source, labels)]
-        if self.images is None or self.images:
-            problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
-            problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
-            problems += find_box_image_problems(self.labels, self.all_images)
-            has_transform = self.transform is not None
-            problems += find_view_problems(
-                self.all_images, self.source, self.labels, self._images_place, has_transform=has_transform
-            )
-            if not self.source.is_encoded and self.cache is not None:
-                problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
-        for keys, sentence in problems:
-            yield True, keys, sentence
-
-    def _find_size_problems(self) -> list[KeyProblem]:
-        kind, size = self.source.kind, self.image.size
-        if self.source.is_encoded and size is None:
-            return [(("image", "size"), f"is missing; a {kind} can hold images of any size: add size: [height, width]")]
-        if self.source.is_encoded and size == "stored":
-            return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
-        return []
-
-    def _find_own_picture_problems(self) -> Iterator[KeyProblem]:
-        """Yields what only several images have: another one to follow, and a place beside the sample's own file."""
-        if isinstance(self.source, TableSource) and self.source.image is None and self.image.source is None:
-            yield ("source", "image"), "is missing; give the column that holds the file names"
-        if self.source.kind in {"hdf5", "lmdb"} and getattr(self.source, "images", None) is None:
-            yield ("source", "images"), "is missing; give the array that holds the images"
-        if self.image.like is not None:
-            yield ("image", "like"), "names another image, and there is one; write both under images"
-        if self.image.source is not None or self.image.root is not None:
-            key = "from" if self.image.source is not None else "root"
-            yield ("image", key), "is a key of images; write images: {image: {...}}"
-        if not self.source.is_encoded and self.image.mode == "index":
-            yield ("image", "mode"), f"index is for files, but images of kind {self.source.kind} are served as they are"
-        if not self.source.is_encoded and self.image.mode == "RGBA":
-            yield ("image", "mode"), "RGBA is for files; write mode: raw and channels: 4 for arrays of four channels"
-        if self.image.mode == "raw" and getattr(self.source, "range", None) is not None:
-            why = "makes pixels of 8 bits, but mode raw serves numbers as they are stored"
-            yield ("source", "range"), f"{why}; move it to image, where it is what normalize: unit maps to 0 and 1"
-
-    def _find_crop_problems(self) -> list[KeyProblem]:
-        if not self.is_random_crop:
-            return []
-        problems: list[KeyProblem] = []
-        if not self.source.is_encoded and self.images is None:
-            why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
-            problems.append((("image", "resize"), f"{why}; remove it, and crop in a transform"))
-        if self.cache is not None:
-            why = "would keep one random crop of each sample forever; remove it, or use resize: crop"
-            problems.append((("cache",), why))
-        return problems
-
-    def _find_normalize_problems(self) -> list[KeyProblem]:
-        """Returns where `normalize` does not fit: the stream's its only image, or an image's own."""
-        problems = (
-            [] if len(self.all_images) > 1 else find_normalize_problems(self.normalize, *self.all_images.values())
-        )
-        for name, image in self.all_images.items():
-            place = ("image",) if self.images is None else ("images", name)
-            own = [] if image.normalize is None else find_normalize_problems(image.normalize, image)
-            problems += [((*place, *keys), why) for keys, why in own]
-        return problems
+        return list_stream_rules(self)
 
 
 class Config(ConfigModel):
@@ -501,102 +411,3 @@ def _tidy_schema(schema: Any) -> Any:
     if "$ref" in kept and len(kept) > 1:
         return {"allOf": [{"$ref": kept.pop("$ref")}], **kept}
     return kept
-
-
-# --- Labels of boxes and points: which keys go together with the source and the images. Pure.
-
-
-Labels = Mapping[str, LabelConfig] | None
-
-
-def find_box_problems(labels: Labels, source: DataSource, *, has_split: bool) -> Iterator[KeyProblem]:
-    """Yields keys that a source with boxes or parts of its own does not take."""
-    for name, label in (labels or {}).items():
-        for key in ("format", "unit", "classes"):
-            if source.has_own_boxes and getattr(label, key) is not None:
-                yield ("labels", name, key), f"kind {source.kind} brings the {key} of its boxes along; remove it"
-    if source.has_own_parts and has_split:
-        yield ("split",), f"kind {source.kind} has parts of its own; remove it, and choose one by part"
-
-
-def find_box_image_problems(labels: Labels, images: Mapping[str, ImageConfig]) -> Iterator[KeyProblem]:
-    """Yields labels that follow an image which the stream does not have."""
-    for name, label in (labels or {}).items():
-        if label.image is not None and label.image not in images:
-            near = suggest_name(label.image, images)
-            why = f"found {label.image!r}, which is no image of this stream; it has {', '.join(images)}{near}"
-            yield ("labels", name, "of"), why
-
-
-# --- Images of several pictures, which are views or frames: what they need, and what does not go with them. Pure.
-
-
-Images = Mapping[str, ImageConfig]
-
-
-def find_view_problems(
-    images: Images,
-    source: DataSource,
-    labels: Mapping[str, LabelConfig] | None,
-    place: tuple[str, ...],
-    *,
-    has_transform: bool,
-) -> Iterator[KeyProblem]:
-    """Yields what is wrong with views and frames, each with the keys below the stream.
-
-    `place` has the keys of the images: that of `images`, below which they have names, or `image` for the only one.
-    """
-    viewed = frozenset(name for name, image in images.items() if has_views(image, images))
-    clips = frozenset(name for name, image in images.items() if find_frame_rule(image, images) is not None)
-    for name, image in images.items():
-        own = place if place == ("image",) else (*place, name)
-        if name in clips:
-            yield from _find_frame_problems(own, image, source)
-        if image.views is None:
-            continue
-        if image.resize != "random_crop" and not has_transform:
-            yield (*own, "views"), "makes equal views; add resize: random_crop, or a transform that draws from its rng"
-    several = dict.fromkeys(clips, "frames") | dict.fromkeys(viewed, "views")
-    yield from _find_box_problems(images, source, labels, several)
-
-
-def has_views(image: ImageConfig, images: Images) -> bool:
-    """Whether an image has views, its own or those of the image that it follows."""
-    shown = image if image.like is None else images.get(image.like, image)
-    return shown.views is not None
-
-
-def _find_frame_problems(key: tuple[str, ...], image: ImageConfig, source: DataSource) -> Iterator[KeyProblem]:
-    frames = (*key, "frames")
-    if source.kind == "npy" and getattr(source, "table", None) is None:
-        why = "no table says which rows follow each other; add table: FILE under source"
-        yield frames, f"{why}, with a column for {_describe_frame_columns(image)}"
-    elif source.kind not in {"table", "npy"}:
-        why = f"a {source.kind} has no columns that say which pictures follow each other"
-        yield frames, f"{why}; use kind table, with a column for {_describe_frame_columns(image)}"
-    elif image.is_pattern:
-        why = "the frames of a clip are files that a column names, and a pattern is not a column"
-        yield (*key, "from"), f"{why}; write the file names into a column"
-    if image.views is not None:
-        yield (*key, "views"), "an image has views or frames, and not both; remove one of them"
-
-
-def _describe_frame_columns(image: ImageConfig) -> str:
-    by, order = ("the sequence", "the order") if image.frames is None else (image.frames.by, image.frames.order)
-    return f"{by} and one for {order}"
-
-
-def _find_box_problems(
-    images: Images, source: DataSource, labels: Mapping[str, LabelConfig] | None, several: Mapping[str, str]
-) -> Iterator[KeyProblem]:
-    """Yields boxes and points of images that have views or frames, which `several` names for each."""
-    first = next(iter(images))
-    if labels is None and source.has_own_boxes and first in several:
-        why = f"the boxes of kind {source.kind} lie in one picture, but {first} has {several[first]}"
-        yield ("labels",), f"{why}; write labels: {{}}, or remove {several[first]}"
-    for name, label in (labels or {}).items():
-        followed = label.image or first
-        if label.type in BOX_TYPES and followed in several:
-            has = several[followed]
-            why = f"{followed} has {has}, and {label.type} lie in one picture"
-            yield ("labels", name, "of"), f"{why}; name an image without {has}, or leave the label out"

@@ -61,7 +61,18 @@ from streamd.config.fields import (
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import BadPolicy, BoxUnit, ImageMode, LabelType, PixelType, Resize, Shuffle
 from streamd.dataset.formats import FORMATS
-from streamd.dataset.sources import IS_PATTERN, BoxFormat, BoxRule, DataSource, FrameEdge, FrameRule, Scalar
+from streamd.dataset.sources import (
+    IS_PATTERN,
+    ArrayForm,
+    BoxFormat,
+    BoxRule,
+    ClassNumbers,
+    DataSource,
+    FrameEdge,
+    FrameRule,
+    RawNumbers,
+    Scalar,
+)
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
@@ -481,6 +492,23 @@ class ImageConfig(ConfigModel):
     def is_pattern(self) -> bool:
         """Whether `from` is a pattern of file names."""
         return self.source is not None and "{" in self.source
+
+    @property
+    def array_form(self) -> ArrayForm | None:
+        """What the array of the image must hold; None for pixels of 8 bits."""
+        if self.mode == "index":
+            return ClassNumbers()
+        if self.mode == "RGBA":
+            return RawNumbers(CHANNELS_OF_MODE["RGBA"], "uint8")
+        return RawNumbers(self.channel_count, self.dtype) if self.mode == "raw" else None
+
+    def is_npy_of(self, source: DataSource) -> bool:
+        """Whether the image lies in .npy files, beside a `source` of arrays or as that source does."""
+        return self.source is not None and (source.kind == "npy" or parse_npy_path(self.source) is not None)
+
+    def find_shown(self, images: Mapping[str, ImageConfig]) -> ImageConfig:
+        """Returns the image whose size, geometry, views and frames this one has: itself, or the one it follows."""
+        return self if self.like is None else images.get(self.like, self)
 
 
 SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from streamd.config import schema
 from streamd.config.load import load_config
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import MeanStd
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.host import MemoryLimit, count_processors
 from streamd.dataset.files import FolderSource

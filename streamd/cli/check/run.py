@@ -20,8 +20,8 @@ from streamd.cli.check.totals import StreamTotals, choose_counted_ids, choose_sa
 from streamd.cli.terminal.progress import SilentProgress
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import LOCAL_ADDRESS
 from streamd.core.host import count_processors, hold_temporary_folder
 from streamd.core.slot_layout import compute_slot_bytes

@@ -16,8 +16,8 @@ from typing import Any, Final
 from streamd.cli.pack.packed_rows import PackedRows
 from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids, SampleOrder
