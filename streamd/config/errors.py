@@ -7,7 +7,7 @@ values in another form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pydantic_core import ErrorDetails
@@ -137,19 +137,20 @@ def suggest_fraction(value: object) -> str:
     return f"; did you mean {number:g}?" if 0 < number <= 1 else ""
 
 
-def _suggest_name_or_number(value: object) -> str:
+def suggest_name_or_number(value: object) -> str:
     """Suggests `; did you mean 'auto'?` or a number without quotes."""
     near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
     return suggest_whole_number(value) or near
 
 
-def _suggest_quotes(value: object) -> str:
+def suggest_quotes(value: object) -> str:
+    """Suggests quotes around a number that is meant as text."""
     if isinstance(value, str) and not is_encodable(value):
         return " and can be written in UTF-8"
     return "; put it in quotes" if isinstance(value, int | float) else ""
 
 
-def _suggest_size(value: object) -> str:
+def suggest_size(value: object) -> str:
     """Suggests `; did you mean [128, 128]?` for 128, '128x128' and ['128', '128'], in the order they are written."""
     if isinstance(value, str) and (near := suggest_name(value, ["stored"])):
         return near
@@ -160,19 +161,22 @@ def _suggest_size(value: object) -> str:
     return f"; did you mean [{numbers[0]}, {numbers[-1]}]?"
 
 
-def _suggest_host_port(value: object) -> str:
+def suggest_host_port(value: object) -> str:
+    """Suggests `; did you mean 127.0.0.1:9191?` for a port alone, or an address with a scheme before it."""
     near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
     return f"; did you mean {near}?" if is_host_port(near) else ""
 
 
-def _suggest_remainder(value: object) -> str:
+def suggest_remainder(value: object) -> str:
+    """Suggests `; did you mean true?` for what other tools say, and for other booleans."""
     words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
     if not isinstance(value, str):
         return ""
     return words.get(value) or suggest_boolean(value) or suggest_name(value, ["pad"])
 
 
-def _suggest_quoted_booleans(value: object) -> str:
+def suggest_quoted_booleans(value: object) -> str:
+    """Suggests quotes around the names of classes that YAML reads as true or false."""
     has_boolean = isinstance(value, list | tuple) and any(isinstance(name, bool) for name in value)
     return "; put true and false in quotes" if has_boolean else ""
 
@@ -183,9 +187,16 @@ def _suggest_quoted_booleans(value: object) -> str:
 def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
     """Returns one problem for each validation error, except for a missing key that a misspelled one stands for."""
     errors = list(errors)
-    misspelled = {
-        wanted for error in errors if error["type"] == "extra_forbidden" for wanted in _find_likely_key_paths(error)
-    }
+    misspelled: set[KeyPath] = set()
+    for error in errors:
+        if error["type"] != "extra_forbidden":
+            continue
+        *above, key = error["loc"]
+        owner = _find_model_of_key(error["loc"])
+        if owner is Config and (key == "stream" or _has_stream_keys(error["input"]) or key in _list_keys(StreamConfig)):
+            misspelled.add(("streams",))
+        meant = suggest_name(str(key), _list_keys(owner))
+        misspelled |= {(*above, known) for known in _list_keys(owner) if repr(known) in meant}
     return [
         ConfigProblem(_strip_union_member_keys(error["loc"]), SENTENCES[error["type"]](error))
         for error in errors
@@ -200,7 +211,7 @@ def _strip_union_member_keys(place: KeyPath) -> KeyPath:
     return tuple(key for key in place if key not in {"<name>", "<values>", "[key]"})
 
 
-def _list_known_keys(model: type[ConfigModel]) -> list[str]:
+def _list_keys(model: type[ConfigModel]) -> list[str]:
     """Returns the keys of `model` as they are written in a file."""
     names = [field.alias or name for name, field in model.model_fields.items()]
     return [*(name for name in names if name != "name"), "like"] if model is StreamConfig else names
@@ -223,69 +234,60 @@ def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
             return Config
 
 
-def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
-    """Yields the places of the keys for which an unknown key may stand."""
-    *above, key = error["loc"]
-    owner = _find_model_of_key(error["loc"])
-    if owner is Config and (
-        key == "stream" or _has_stream_keys(error["input"]) or key in _list_known_keys(StreamConfig)
-    ):
-        yield ("streams",)
-    meant = suggest_name(str(key), _list_known_keys(owner))
-    yield from ((*above, known) for known in _list_known_keys(owner) if repr(known) in meant)
-
-
 def _has_stream_keys(value: object) -> bool:
     return isinstance(value, Mapping) and not {"source", "like"}.isdisjoint(value)
 
 
 def _format_unknown_key(error: ErrorDetails) -> str:
+    """Returns the first of these sentences that holds: not served, of another place, of another tool, misspelled."""
     place, value = error["loc"], error["input"]
     owner, key = _find_model_of_key(place), str(place[-1])
-    known = _list_known_keys(owner)
-    if key in UNSERVED_KEYS:
-        return f"is not in this version; {UNSERVED_KEYS[key]}"
-    if owner is Config and _has_stream_keys(value):
-        return "unknown key; it looks like a stream: write it under streams"
-    # A key that differs from one of this source only by an s is meant as that one, and not as another kind's.
-    is_near = owner in SOURCE_MODELS.values() and not {f"{key}s", key.removesuffix("s")}.isdisjoint(known)
-    kinds = _list_kinds_with_key(key, value)
-    if owner in SOURCE_MODELS.values() and kinds and not is_near:
-        return f"belongs to kind {_join_choices(kinds)}, but kind is {place[3]}; remove it, or change the kind"
-    # A table's `images` means its `image`, and not the key of a stream, unless it has keys of its own.
-    home = _suggest_place_of_key(owner, key)
-    if home is not None and not (is_near and not isinstance(value, Mapping)):
-        return f"is a key of {home}"
-    if ":" in key:
-        return "unknown key; put a space after the colon"
-    if key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known):
-        return f"unknown key; {FOREIGN_KEYS[key.casefold()]}"
-    return f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"
+    known = _list_keys(owner)
+    is_of_source = owner in SOURCE_MODELS.values()
+    kind, kinds = place[3] if is_of_source else "", _list_kinds_with_key(key, value)
+    parts = [name for name, model in SECTION_MODELS.items() if model is not owner and key in _list_keys(model)]
+    part = parts[0] if parts and key != "kind" else ""
+    # A key that differs from one of this source only by an s is meant as that one, and not as another kind's. A table's
+    # `images` means its `image`, and not the key of a stream, unless it has keys of its own.
+    is_near = is_of_source and not {f"{key}s", key.removesuffix("s")}.isdisjoint(known)
+    may_move = not is_near or isinstance(value, Mapping)
+    is_foreign = key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known)
+    answers = (
+        (key in UNSERVED_KEYS, f"is not in this version; {UNSERVED_KEYS.get(key)}"),
+        (owner is Config and _has_stream_keys(value), "unknown key; it looks like a stream: write it under streams"),
+        (
+            bool(is_of_source and kinds and not is_near),
+            f"belongs to kind {_join_choices(kinds)}, but kind is {kind}; remove it, or change the kind",
+        ),
+        (
+            may_move and owner is not StreamConfig and key in _list_keys(StreamConfig),
+            "is a key of a stream: write it under streams.NAME",
+        ),
+        (
+            may_move and owner is not Config and key in _list_keys(Config),
+            "is a key of the whole file: write it at the top level",
+        ),
+        (
+            owner is StreamConfig and bool(_list_kinds_with_key(key, None)),
+            f"is a key of source: write it as source: {{{key}: ...}}",
+        ),
+        (may_move and bool(part), f"is a key of {part}: write it as {part}: {{{key}: ...}}"),
+        (
+            may_move and owner is not LabelConfig and key in _list_keys(LabelConfig),
+            f"is a key of a label: write it as labels: {{NAME: {{{key}: ...}}}}",
+        ),
+        (":" in key, "unknown key; put a space after the colon"),
+        (is_foreign, f"unknown key; {FOREIGN_KEYS.get(key.casefold())}"),
+        (True, f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"),
+    )
+    return next(sentence for holds, sentence in answers if holds)
 
 
-def _list_kinds_with_key(key: str, value: object = None) -> list[str]:
+def _list_kinds_with_key(key: str, value: object) -> list[str]:
     """Returns the kinds of sources that have a key; an `image` with keys of its own belongs to a stream."""
     if key == "image" and isinstance(value, Mapping):
         return []
-    return [kind for kind, model in SOURCE_MODELS.items() if key in _list_known_keys(model)]
-
-
-def _suggest_place_of_key(owner: type[ConfigModel], key: str) -> str | None:
-    """Returns where a misplaced key belongs; None if it belongs nowhere, or in too many places."""
-    if owner is not StreamConfig and key in _list_known_keys(StreamConfig):
-        return "a stream: write it under streams.NAME"
-    if owner is not Config and key in _list_known_keys(Config):
-        return "the whole file: write it at the top level"
-    if owner is StreamConfig and _list_kinds_with_key(key):
-        return f"source: write it as source: {{{key}: ...}}"
-    part = next(
-        (name for name, model in SECTION_MODELS.items() if model is not owner and key in _list_known_keys(model)), None
-    )
-    if part is not None and key != "kind":
-        return f"{part}: write it as {part}: {{{key}: ...}}"
-    if owner is not LabelConfig and key in _list_known_keys(LabelConfig):
-        return f"a label: write it as labels: {{NAME: {{{key}: ...}}}}"
-    return None
+    return [kind for kind, model in SOURCE_MODELS.items() if key in _list_keys(model)]
 
 
 # --- sentences
@@ -297,7 +299,7 @@ def _quote_mark(choice: str) -> str:
 
 
 def _join_choices(choices: list[str]) -> str:
-    return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
+    return " or ".join([*filter(None, [", ".join(choices[:-1])]), *choices[-1:]])
 
 
 def _format_allowed_choices(value: object, expected: str, also: str = "") -> str:
@@ -363,14 +365,14 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     ),
     "bool_type": _tell("use true or false", suggest_boolean),
     "string_type": _tell("text is needed; put it in quotes"),
-    "text": _tell("use text that is not empty", _suggest_quotes),
+    "text": _tell("use text that is not empty", suggest_quotes),
     "from": _tell("use a column, [several, columns], /an/array or a file.npy"),
     "weights": _tell("use one column, /array or file.npy, such as weights: weight"),
     "transform": _tell("use module:function such as augment:flip, or null"),
-    "identity": _tell("use the 32 hexadecimal digits that `streamd check` prints", _suggest_quotes),
-    "host_port": _tell("use address:port such as 127.0.0.1:9191, or null", _suggest_host_port),
+    "identity": _tell("use the 32 hexadecimal digits that `streamd check` prints", suggest_quotes),
+    "host_port": _tell("use address:port such as 127.0.0.1:9191, or null", suggest_host_port),
     "listen": _tell("use an endpoint, a list of endpoints, or null for the default place"),
-    "remainder": _tell("use true, false or pad", _suggest_remainder),
+    "remainder": _tell("use true, false or pad", suggest_remainder),
     "pace": _tell(
         "use free or {{lockstep: 10s}}", lambda value: suggest_name(value, ["free"]) if isinstance(value, str) else ""
     ),
@@ -380,7 +382,7 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     )(error),
     # Numbers.
     "whole_number": _tell("use a whole number from {ge} to {le}", suggest_whole_number),
-    "auto_or_number": _tell("use auto or a whole number from {ge} to {le}", _suggest_name_or_number),
+    "auto_or_number": _tell("use auto or a whole number from {ge} to {le}", suggest_name_or_number),
     "fraction": _tell("use a number above {gt:g}, up to {le:g}", suggest_fraction),
     "visible_share": _tell("use a number from {ge:g} to {le:g}, the part of a box's area", suggest_fraction),
     "cpu_count": _tell("use a number above {gt:g}, up to {le:g}"),
@@ -391,12 +393,12 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "int_type": _tell("use a whole number", suggest_whole_number),
     # Lists.
     **dict.fromkeys(("tuple_type", "too_short", "too_long"), _LIST_OF_FRAMES),
-    "image_size": _tell("use [height, width], each from {ge} to {le} pixels", _suggest_size),
+    "image_size": _tell("use [height, width], each from {ge} to {le} pixels", suggest_size),
     "bounds": _tell("use [least, most], both from {ge:g} to {le:g}"),
     "pixel_range": _tell("use [low, high], the numbers for black and for white, such as [0, 1]"),
     "pixel_range_order": _tell("the number for black comes first and is the lower one: [low, high]"),
     "levels": _tell("use a list of one number per channel, each from 0 to 255"),
     "zero_std": _tell("pixels cannot be divided by a std of 0; use numbers above 0"),
-    "classes": _tell("use a list of names or whole numbers, such as [cat, dog]", _suggest_quoted_booleans),
+    "classes": _tell("use a list of names or whole numbers, such as [cat, dog]", suggest_quoted_booleans),
     "repeated_class": lambda error: f"class {error['ctx']['name']} is listed twice; list each class once",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -115,6 +115,17 @@ def build_refusal(kind: str, **facts: str) -> PydanticCustomError:
     return PydanticCustomError(kind, kind, facts)
 
 
+def _require(kind: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """Returns a validator of what constraints cannot say, which refuses values for which `holds` is false."""
+
+    def check_value(value: Any) -> Any:
+        if not holds(value):
+            raise build_refusal(kind)
+        return value
+
+    return AfterValidator(check_value)
+
+
 # --- text, paths and addresses
 
 
@@ -126,29 +137,17 @@ def resolve_path(path: str, info: ValidationInfo) -> str:
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
 
 
-def _refuse_nul(text: str) -> str:
-    if "\0" in text:
-        raise build_refusal("text")
-    return text
-
-
 def _parse_data_path(value: object, info: ValidationInfo) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value  # a notebook's mapping may hold a Path
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or "\0" in text:
         raise build_refusal("text")
-    return Path(resolve_path(_refuse_nul(text), info))
+    return Path(resolve_path(text, info))
 
 
 def is_host_port(text: str) -> bool:
     """Whether `text` is address:port, such as 127.0.0.1:9191, [::1]:9191 or *:9191."""
     found = re.fullmatch(_HOST_PORT, text, re.ASCII)
     return found is not None and int(found[1]) <= _MAX_PORT
-
-
-def _check_host_port(text: str) -> str:
-    if not is_host_port(text):
-        raise build_refusal("host_port")
-    return text
 
 
 def _parse_endpoint(value: object, info: ValidationInfo) -> str:
@@ -181,7 +180,9 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     return address
 
 
-Text = Annotated[str, Field(strict=True, min_length=1), AfterValidator(_refuse_nul), RefusedAs("text")]
+Text = Annotated[
+    str, Field(strict=True, min_length=1), _require("text", lambda text: "\0" not in text), RefusedAs("text")
+]
 DataPath = Annotated[
     Path, BeforeValidator(_parse_data_path), WithJsonSchema({"type": "string", "minLength": 1})
 ]  # pydantic's own schema of a Path has a format that editors do not know
@@ -195,7 +196,7 @@ Transform = Annotated[
 HostPort = Annotated[
     str,
     Field(strict=True, pattern=_HOST_PORT, examples=["127.0.0.1:9191"]),
-    AfterValidator(_check_host_port),
+    _require("host_port", is_host_port),
     RefusedAs("host_port"),
 ]
 Endpoint = Annotated[
@@ -263,24 +264,6 @@ def _require_list(value: object) -> object:
     return value
 
 
-def _check_bounds_ascend(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise build_refusal("bounds")
-    return ends
-
-
-def _check_black_below_white(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise build_refusal("pixel_range_order")
-    return ends
-
-
-def _check_no_std_is_zero(levels: tuple[float, ...]) -> tuple[float, ...]:
-    if not all(levels):
-        raise build_refusal("zero_std")
-    return levels
-
-
 def _check_classes_differ(classes: tuple[int | str, ...]) -> tuple[int | str, ...]:
     (name, count), *_ = Counter(classes).most_common(1)
     if count > 1:
@@ -289,6 +272,7 @@ def _check_classes_differ(classes: tuple[int | str, ...]) -> tuple[int | str, ..
 
 
 _LIST: Final = BeforeValidator(_require_list)
+_ASCENDING: Final = _require("bounds", lambda ends: ends[0] <= ends[1])
 _Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _Side = Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
 # The part of a picture's area: a crop of less than a hundredth of each side shows nothing.
@@ -299,19 +283,24 @@ Size = Annotated[
     Annotated[tuple[_Side, _Side], _LIST, Field(examples=[[128, 128]])] | Literal["stored"] | None,
     RefusedAs("image_size"),
 ]
-CropScale = Annotated[tuple[_CropShare, _CropShare], _LIST, AfterValidator(_check_bounds_ascend), RefusedAs("bounds")]
+CropScale = Annotated[
+    tuple[_CropShare, _CropShare], _LIST, _require("bounds", lambda ends: ends[0] <= ends[1]), RefusedAs("bounds")
+]
 CropRatio = Annotated[
-    tuple[_WidthByHeight, _WidthByHeight], _LIST, AfterValidator(_check_bounds_ascend), RefusedAs("bounds")
+    tuple[_WidthByHeight, _WidthByHeight],
+    _LIST,
+    _require("bounds", lambda ends: ends[0] <= ends[1]),
+    RefusedAs("bounds"),
 ]
 PixelRange = Annotated[
     tuple[_Number, _Number],
     _LIST,
     Field(examples=[[0, 1]]),
     RefusedAs("pixel_range"),
-    AfterValidator(_check_black_below_white),
+    _require("pixel_range_order", lambda ends: ends[0] < ends[1]),
 ]
 Levels = Annotated[tuple[_Number, ...], Field(min_length=1), _LIST, RefusedAs("levels")]
-StdLevels = Annotated[Levels, AfterValidator(_check_no_std_is_zero)]
+StdLevels = Annotated[Levels, _require("zero_std", all)]
 Classes = Annotated[
     tuple[StrictInt | StrictStr, ...],
     Field(min_length=1, json_schema_extra={"uniqueItems": True}),

@@ -60,16 +60,13 @@ def load_config(where: ConfigInput) -> Config:
     ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
-        return _build_config(YamlDocument(where, {}), "configuration", _find_current_directory())
+        try:
+            base = Path.cwd()
+        except FileNotFoundError as error:
+            raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
+        return _build_config(YamlDocument(where, {}), "configuration", base)
     path = Path(where)
     return _build_config(parse_yaml(_read_config_text(path), str(path)), str(path), path.absolute().parent)
-
-
-def _find_current_directory() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError as error:
-        raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
 
 
 @contextmanager
@@ -122,18 +119,15 @@ def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
     streams = resolve_streams(data["streams"]) if "streams" in data else ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
-    config = _validate_config({**data, "streams": streams.raw} if "streams" in data else data, base, places)
-    if isinstance(config, Config) and not wrong:
-        return config
-    wrong += [] if isinstance(config, Config) else config
-    raise ConfigError(format_problems(wrong, places))
-
-
-def _validate_config(data: Mapping[str, object], base: Path, places: KeyLocations) -> Config | list[ConfigProblem]:
+    if "streams" in data:
+        data = {**data, "streams": streams.raw}
     try:
-        return Config.model_validate(data, context={"base": base, "places": places})
+        config = Config.model_validate(data, context={"base": base, "places": places})
     except ValidationError as error:
-        return explain_errors(error.errors(include_url=False))
+        wrong += explain_errors(error.errors(include_url=False))
+    if wrong:
+        raise ConfigError(format_problems(wrong, places))
+    return config
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +149,8 @@ class _PlainConstructor(SafeConstructor):
         return super().construct_mapping(node, deep)
 
 
-def _construct_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> str:
-    return str(node.value)
-
-
 # A date stays text: JSON has no dates, and no key needs one.
-_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _construct_scalar_text)
+_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
@@ -168,7 +158,14 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ReusedAnchorWarning)
-            return _compose_document(text)
+            yaml = YAML(typ="safe", pure=True)
+            yaml.Constructor = _PlainConstructor
+            root = yaml.compose(io.StringIO(text))
+            if root is None:
+                return YamlDocument(None, {})
+            lines, problems = _index_key_lines(root)
+            yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
+            return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
     except YAMLError as error:
         raise ConfigError(f"{name}:{_explain_yaml_error(error, text)}") from error
     except ReusedAnchorWarning as error:
@@ -177,17 +174,6 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
         raise ConfigError(f"{name}: not valid YAML: a tag does not fit its value: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
-
-
-def _compose_document(text: str) -> YamlDocument:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _PlainConstructor
-    root = yaml.compose(io.StringIO(text))
-    if root is None:
-        return YamlDocument(None, {})
-    lines, problems = _index_key_lines(root)
-    yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
-    return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
 
 
 def _explain_yaml_error(error: YAMLError, text: str) -> str:
@@ -283,7 +269,10 @@ def resolve_streams(streams: object) -> ResolvedStreams:
             continue
         merged: dict[str, object] = {}
         for other in [*reversed(chain), name]:
-            given = _copy_without_like(other, streams)
+            source = streams[other]
+            given = (
+                {key: value for key, value in source.items() if key != "like"} if isinstance(source, Mapping) else {}
+            )
             # `image` is short for one of `images`, so a stream that gives one of the two drops the other that it
             # copies.
             for key, replaced in (("image", "images"), ("images", "image")):
@@ -323,8 +312,3 @@ def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, 
         chain.append(wanted)
         here = wanted
     return chain, []
-
-
-def _copy_without_like(name: str, streams: RawStreams) -> RawStreams:
-    stream = streams[name]
-    return {key: value for key, value in stream.items() if key != "like"} if isinstance(stream, Mapping) else {}

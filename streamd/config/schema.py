@@ -338,23 +338,9 @@ def build_json_schema() -> JsonSchema:
     """Returns the JSON schema of config.yaml, with its definitions in alphabetical order."""
     schema = _tidy_schema(Config.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = schema.pop("$defs")
-    definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
-    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
-    for name, definition in definitions.items():
-        if not name.endswith("Source"):
-            del definition["description"]  # it describes our classes; every key has a description of its own
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "streamd: config.yaml",
-        **schema,
-        "description": "What streamd serves. Relative paths are relative to this file.",
-        "definitions": definitions,
-    }
-
-
-def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
-    """Adjusts the schema of a stream: no key for its name, `like`, and without it a source and a size for files."""
-    properties = {key: value for key, value in schema["properties"].items() if key != "name"}
+    # A stream: no key for its name, `like`, and without it a source and a size for files.
+    stream = definitions["StreamConfig"]
+    properties = {key: value for key, value in stream["properties"].items() if key != "name"}
     like = {"type": "string", "description": "A stream whose keys are copied, except for those given here."}
     files = {
         "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
@@ -373,8 +359,8 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
         "not": {"required": ["images"]},
     }
     array = {"properties": {"source": {"required": ["images"]}}}
-    return {
-        **schema,
+    definitions["StreamConfig"] = {
+        **stream,
         "properties": {"like": like, **properties},
         "required": [],
         "if": {"required": ["like"]},
@@ -384,6 +370,17 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
             "then": sized,
             "allOf": [{"if": table, "then": named}, {"if": one, "then": array}],
         },
+    }
+    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
+    for name, definition in definitions.items():
+        if not name.endswith("Source"):
+            del definition["description"]  # it describes our classes; every key has a description of its own
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "streamd: config.yaml",
+        **schema,
+        "description": "What streamd serves. Relative paths are relative to this file.",
+        "definitions": definitions,
     }
 
 

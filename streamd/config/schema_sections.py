@@ -339,13 +339,9 @@ class EngineConfig(ConfigModel):
         )
 
 
-def _find_normalize_union_tag(value: object) -> str:
-    return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
-
-
 Normalize = Annotated[
     Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")],
-    Discriminator(_find_normalize_union_tag),
+    Discriminator(lambda value: "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"),
 ]
 
 
