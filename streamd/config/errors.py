@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from pydantic_core import ErrorDetails
 
 from streamd.config.fields import MAX_SIDE, ConfigModel, is_host_port
 from streamd.config.locations import ConfigProblem, KeyPath
 from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_sections import SECTION_MODELS, SOURCE_MODELS, LabelConfig
+from streamd.config.schema_sections import SECTION_MODELS, SOURCE_MODELS, EngineKind, LabelConfig
 from streamd.config.units import format_bytes, format_yaml_value
+from streamd.core.spec import Shuffle
 from streamd.core.text import is_encodable
 from streamd.errors import suggest_name
 from streamd.limits import MAX_FRAMES
@@ -39,7 +40,10 @@ KEY_EXAMPLES: Final[dict[str | int, str]] = {
 }
 
 # Keys whose mapping may be written as one word.
-SHORT_FORMS: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
+SHORT_FORMS: Final[dict[str | int, list[str]]] = {
+    "shuffle": list(get_args(Shuffle)),
+    "engine": list(get_args(EngineKind)),
+}
 
 MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
     "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
@@ -186,6 +190,7 @@ def suggest_quoted_booleans(value: object) -> str:
 
 def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
     """Returns one problem for each validation error, except for a missing key that a misspelled one stands for."""
+    # `pth` is an unknown key, and `path` is missing: one mistake, which is told once, where it was made.
     errors = list(errors)
     misspelled: set[KeyPath] = set()
     for error in errors:
@@ -251,6 +256,7 @@ def _format_unknown_key(error: ErrorDetails) -> str:
     # `images` means its `image`, and not the key of a stream, unless it has keys of its own.
     is_near = is_of_source and not {f"{key}s", key.removesuffix("s")}.isdisjoint(known)
     may_move = not is_near or isinstance(value, Mapping)
+    # A word of another tool that is also one of ours in other letters means ours.
     is_foreign = key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known)
     answers = (
         (key in UNSERVED_KEYS, f"is not in this version; {UNSERVED_KEYS.get(key)}"),
@@ -303,6 +309,7 @@ def _join_choices(choices: list[str]) -> str:
 
 
 def _format_allowed_choices(value: object, expected: str, also: str = "") -> str:
+    # Pydantic gives the choices only as text: "'full', 'none' or 'chunk'".
     choices = re.findall(r"'([^']*)'", expected)
     return (
         f"found {format_yaml_value(value)}; use "
@@ -313,12 +320,14 @@ def _format_allowed_choices(value: object, expected: str, also: str = "") -> str
 
 def _format_needed_keys(error: ErrorDetails) -> str:
     place, value = _strip_union_member_keys(error["loc"]), error["input"]
+    # One word would do, or the mapping that it stands for.
     if place[-1] in SHORT_FORMS:
         words = SHORT_FORMS[place[-1]]
         return (
             f"found {format_yaml_value(value)}; use "
             f"{_join_choices([*words, KEY_EXAMPLES[place[-1]]])}{suggest_choice(value, words)}"
         )
+    # Standard case: an example of the mapping, under the name that it has in the file.
     if len(place) == len(("streams", "NAME")):
         example = f"{place[-1]}: {{{KEY_EXAMPLES['source']}, {KEY_EXAMPLES['image']}}}"
     elif place[-2:-1] == ("labels",):

@@ -271,6 +271,7 @@ def _check_classes_differ(classes: tuple[int | str, ...]) -> tuple[int | str, ..
     return classes
 
 
+# YAML has sets, and pydantic would take one for a tuple, in any order.
 _LIST: Final = BeforeValidator(_require_list)
 _ASCENDING: Final = _require("bounds", lambda ends: ends[0] <= ends[1])
 _Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]

@@ -75,6 +75,7 @@ def build_image_spec(
     fits = image.normalize is not None or not any(broken for broken, _, _ in list_normalize_rules(wanted, image))
     if image.mode == "index" or not fits:
         wanted = "none"
+    # Size, crop, views and frames are those of the image that is followed; numbers are the image's own.
     mode: ImageMode = image.mode
     dtype: PixelType = image.dtype
     return ImageSpec(

@@ -33,6 +33,7 @@ def list_stream_rules(stream: StreamConfig) -> Iterator[Rule]:
     if stream.images is not None and not stream.images:
         yield True, ("images",), "there are none; write images: {photo: {size: [height, width]}}"
         return
+    # The image, or the images: what each needs, and where it lies.
     yield from _list_one_image_rules(stream) if stream.images is None else _list_images_rules(stream)
     # Random crops and the cache.
     source = stream.source
@@ -151,6 +152,7 @@ def _list_images_rules(stream: StreamConfig) -> Iterator[Rule]:
             )
         if source.is_encoded:
             yield from _list_file_rules(stream, name, image)
+    # Only one image can be the picture that the source gives each sample.
     own = [name for name, image in images.items() if takes_own_picture(image, source)]
     for name in own[1:]:
         why = f"is missing, and {own[0]} is the source's own picture already; add from"
@@ -296,6 +298,7 @@ def _list_label_rules(stream: StreamConfig) -> Iterator[Rule]:
     """Yields the rules of boxes and points: the form that a source prescribes, and the one picture that they lie in."""
     source, images, labels = stream.source, stream.all_images, stream.labels or {}
     first = next(iter(images))
+    # Images of several pictures: boxes lie in one, and cannot say in which.
     several: dict[str, str] = {}
     for name, image in images.items():
         if image.find_shown(images).views is not None:
