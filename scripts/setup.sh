@@ -56,8 +56,8 @@ remove_former_distribution() { # streamd-loader was called streamd: two distribu
 set_up() { # name of a lock in requirements/
     local lock="requirements/$1.txt" stamp=".venv/streamd-$1.lock" digest
     make_venv
-    # pyproject.toml belongs to the digest because the install writes the commands that it names.
-    digest=$(cat "$lock" pyproject.toml | sha256sum)
+    # The last two belong to the digest because the install writes the commands, and the schema, that they name.
+    digest=$(cat "$lock" pyproject.toml setup.py | sha256sum)
     [[ "$(cat "$stamp" 2>/dev/null)" == "$digest" ]] && return
     say "installing $lock into .venv (a few minutes and 2.5 GB the first time)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"

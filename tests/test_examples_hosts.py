@@ -19,7 +19,7 @@ from support.many_hosts import LinkedNetworks, VirtualHost
 
 from streamd.cli.main import app
 from streamd.config.load import load_config
-from streamd.config.unserved import list_unserved_settings
+from streamd.config.rules import list_unserved_settings
 
 FOLDER: Final = EXAMPLES / "hosts"
 ROOT: Final = EXAMPLES.parent

@@ -19,7 +19,7 @@ from support.example_daemons import EXAMPLES
 from support.star_network import HUB, StarNetwork
 
 from streamd.config.load import load_config
-from streamd.config.unserved import list_unserved_settings
+from streamd.config.rules import list_unserved_settings
 
 FOLDER: Final = EXAMPLES / "hosts"
 ROOT: Final = EXAMPLES.parent

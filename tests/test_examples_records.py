@@ -20,7 +20,7 @@ from support.record_examples import (
 
 import streamd
 from streamd.config.load import load_config
-from streamd.config.unserved import list_unserved_settings
+from streamd.config.rules import list_unserved_settings
 
 each_example = pytest.mark.parametrize("example", EXAMPLES_OF_RECORDS, ids=lambda example: example.name)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamd.config.load import load_config
-from streamd.config.unserved import list_unserved_settings
+from streamd.config.rules import list_unserved_settings
 from streamd.core.permutation import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest

@@ -25,7 +25,7 @@ from support.daemon_process import write_images
 from support.example_daemons import EXAMPLES, serving
 
 from streamd.config.load import load_config
-from streamd.config.unserved import list_unserved_settings
+from streamd.config.rules import list_unserved_settings
 
 ROOT: Final = EXAMPLES.parent
 FOLDER: Final = EXAMPLES / "tutorials"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import logging
 import os
 import re
@@ -69,9 +68,9 @@ def schema() -> None:
       streamd schema > config.schema.json
       # yaml-language-server: $schema=config.schema.json
     """
-    from streamd.config.schema import build_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
+    from streamd.config.schema import format_json_schema  # noqa: PLC0415 - the configuration's libraries only when needed
 
-    typer.echo(json.dumps(build_json_schema(), indent=2))
+    typer.echo(format_json_schema(), nl=False)
 
 
 def serve(

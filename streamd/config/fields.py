@@ -1,11 +1,17 @@
-"""The base of all models and the types of their keys: binds the parsers to pydantic."""
+"""The base of all models and the types of their keys, each with its bounds.
+
+A type says what a key takes, by pydantic's own constraints: the JSON schema and the check are both made of them. What
+is said of other values is a row of the table in `errors`, found by the name that `RefusedAs` gives.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,30 +19,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StrictInt,
+    StrictStr,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from streamd.config.hints import suggest_fraction
-from streamd.config.parsers import (
-    MAX_SIDE,
-    MAX_WORKERS,
-    build_bounds_parser,
-    build_number_parser,
-    build_whole_number_parser,
-    is_host_port,
-    parse_channel_levels,
-    parse_host_port,
-    parse_identity,
-    parse_memory_bytes,
-    parse_nonempty_text,
-    parse_pixel_range,
-    parse_scalar,
-    parse_visible_share,
-    parse_workers_setting,
-)
 from streamd.config.units import format_yaml_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
@@ -46,30 +39,24 @@ from streamd.limits import (
     MAX_BOXES,
     MAX_FRAME_OFFSET,
     MAX_FRAMES,
+    MAX_NODES,
     MAX_RAW_CHANNELS,
     MAX_SEED,
     MAX_SHUFFLE_CHUNK,
     MAX_VIEWS,
+    MIB,
 )
 
+Rule = tuple[bool, tuple[str, ...], str]  # whether it is broken, the keys below the model that has it, a sentence
+
+MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
+MAX_WORKERS: Final = 1024
+_MAX_PORT: Final = 65535
+_MAX_CPUS: Final = 1024
 _IPC_SCHEME: Final = "ipc://"
 _TCP_SCHEME: Final = "tcp://"
-_CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: a crop of less than a hundredth of each side shows nothing
-_CROP_RATIOS: Final = (0.01, 100.0)  # width divided by height
-
-
-def build_validation_error(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
-    """Returns an error for keys that contradict each other.
-
-    Each problem is a pair (keys below the model that raises the error, sentence).
-    """
-    return ValidationError.from_exception_data(
-        "refused",
-        [
-            InitErrorDetails(type=PydanticCustomError("refused", "{why}", {"why": sentence}), loc=keys, input=None)
-            for keys, sentence in problems
-        ],
-    )
+_HOST_PORT: Final = r"^(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})$"
+_BOUNDS: Final = ("gt", "ge", "le")
 
 
 class ConfigModel(BaseModel):
@@ -79,6 +66,67 @@ class ConfigModel(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def list_rules(self) -> Iterable[Rule]:
+        """Returns the rules between keys, once each of them has a value of its type. All that are broken are told."""
+        return ()
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        broken = [
+            InitErrorDetails(type=PydanticCustomError("rule", "{why}", {"why": sentence}), loc=keys, input=None)
+            for is_broken, keys, sentence in self.list_rules()
+            if is_broken
+        ]
+        if broken:
+            raise ValidationError.from_exception_data("rule", broken)
+        return self
+
+
+class RefusedAs:
+    """Gives whatever a type refuses one name, with the bounds of the type, instead of pydantic's errors of its parts.
+
+    `errors` has a sentence for each name. Places inside the value are lost, so it is for values that are read as one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        inner = handler(source)
+        return core_schema.custom_error_schema(
+            inner,
+            custom_error_type=self._name,
+            custom_error_message=self._name,
+            custom_error_context=_find_bounds(inner),
+        )
+
+
+def _find_bounds(schema: Any) -> dict[str, Any]:
+    """Returns the bounds of the numbers in a type: {"ge": 1, "le": 65536}."""
+    bounds = {key: schema[key] for key in _BOUNDS if key in schema}
+    for part in (schema.get("schema"), *schema.get("items_schema", ()), *schema.get("choices", ())):
+        bounds |= _find_bounds(part) if isinstance(part, dict) else {}
+    return bounds
+
+
+def build_refusal(kind: str, **facts: str) -> PydanticCustomError:
+    """Returns an error of a validator, for which `errors` has a sentence."""
+    return PydanticCustomError(kind, kind, facts)
+
+
+def _require(kind: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """Returns a validator of what constraints cannot say, which refuses values for which `holds` is false."""
+
+    def check_value(value: Any) -> Any:
+        if not holds(value):
+            raise build_refusal(kind)
+        return value
+
+    return AfterValidator(check_value)
+
+
+# --- text, paths and addresses
 
 
 def resolve_path(path: str, info: ValidationInfo) -> str:
@@ -91,7 +139,15 @@ def resolve_path(path: str, info: ValidationInfo) -> str:
 
 def _parse_data_path(value: object, info: ValidationInfo) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value  # a notebook's mapping may hold a Path
-    return Path(resolve_path(str(parse_nonempty_text(text)), info))
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise build_refusal("text")
+    return Path(resolve_path(text, info))
+
+
+def is_host_port(text: str) -> bool:
+    """Whether `text` is address:port, such as 127.0.0.1:9191, [::1]:9191 or *:9191."""
+    found = re.fullmatch(_HOST_PORT, text, re.ASCII)
+    return found is not None and int(found[1]) <= _MAX_PORT
 
 
 def _parse_endpoint(value: object, info: ValidationInfo) -> str:
@@ -100,8 +156,15 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
         return text
     path = text.removeprefix(_IPC_SCHEME)
     if path == text or not path or "\0" in path:
-        what = "an endpoint is ipc:///path/to/socket"
-        raise ValueError(f"found {format_yaml_value(value)}; {what}{_suggest_endpoint(text)}")
+        # A path, another scheme or a bare address is nearly right: say what was probably meant.
+        near, rest = "", re.sub(r"^[a-z]+:/*(?=/)", "", text)
+        if text.startswith(_TCP_SCHEME):
+            near = "; its port is missing or too large"
+        elif rest.startswith("/"):
+            near = f"; did you mean {_IPC_SCHEME + rest!r}?"
+        elif is_host_port(text):
+            near = f"; did you mean {_TCP_SCHEME + text!r}?"
+        raise ValueError(f"found {format_yaml_value(value)}; an endpoint is ipc:///path/to/socket{near}")
     # ZeroMQ takes a leading @ for an abstract socket, which has no permissions, and * for a temporary file.
     if path[0] in "@*":
         raise ValueError(
@@ -117,130 +180,135 @@ def _parse_endpoint(value: object, info: ValidationInfo) -> str:
     return address
 
 
-def _suggest_endpoint(text: str) -> str:
-    """Suggests `; did you mean 'ipc:///run/s'?` for a path or another scheme, `tcp://...` for a bare address."""
-    if text.startswith(_TCP_SCHEME):
-        return "; its port is missing or too large"
-    rest = re.sub(r"^[a-z]+:/*(?=/)", "", text)
-    if rest.startswith("/"):
-        return f"; did you mean {_IPC_SCHEME + rest!r}?"
-    return f"; did you mean {_TCP_SCHEME + text!r}?" if is_host_port(text) else ""
+Text = Annotated[
+    str, Field(strict=True, min_length=1), _require("text", lambda text: "\0" not in text), RefusedAs("text")
+]
+DataPath = Annotated[
+    Path, BeforeValidator(_parse_data_path), WithJsonSchema({"type": "string", "minLength": 1})
+]  # pydantic's own schema of a Path has a format that editors do not know
+DataGlob = Annotated[Text, AfterValidator(resolve_path)]
+Identity = Annotated[str, Field(strict=True, pattern="^[0-9a-f]{32}$"), RefusedAs("identity")]
+Transform = Annotated[
+    str,
+    Field(strict=True, pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
+    RefusedAs("transform"),
+]
+HostPort = Annotated[
+    str,
+    Field(strict=True, pattern=_HOST_PORT, examples=["127.0.0.1:9191"]),
+    _require("host_port", is_host_port),
+    RefusedAs("host_port"),
+]
+Endpoint = Annotated[
+    str,
+    BeforeValidator(_parse_endpoint),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(ipc://(?![@*]).*[^/]|tcp://[^\s/]+:[0-9]{1,5})$",
+            "examples": ["ipc:///run/streamd/streamd.sock"],
+        }
+    ),
+]
 
 
-def _build_value_schema(**schema: object) -> WithJsonSchema:
-    """Returns the JSON schema of a type that one of our parsers checks."""
-    return WithJsonSchema(schema)
-
-
-def _build_number_schema(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
-    return _build_value_schema(type=kind, minimum=low, maximum=high)
-
-
-def _build_bounds_schema(low: float, high: float) -> WithJsonSchema:
-    """Returns the JSON schema of two numbers, the smaller first."""
-    return _build_value_schema(
-        type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2
-    )
+# --- numbers and quantities
 
 
 def _build_quantity_schema(units: str, **more: object) -> WithJsonSchema:
     """Returns the JSON schema of a plain number, or a number with one of `units`, a pattern."""
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
-    return _build_value_schema(anyOf=[{"type": "number", "minimum": 0}, text], **more)
+    return WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, text], **more})
 
 
-_TEXT_TYPE: Final = _build_value_schema(type="string", minLength=1)
-_SIZE_TYPE: Final = _build_quantity_schema("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
+_SIZE_SCHEMA: Final = _build_quantity_schema("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
+_WHOLE_NUMBER: Final = RefusedAs("whole_number")
 
-Text = Annotated[str, BeforeValidator(parse_nonempty_text), _TEXT_TYPE]
-ScalarValue = Annotated[str | int | float | bool, BeforeValidator(parse_scalar)]
-DataPath = Annotated[Path, BeforeValidator(_parse_data_path), _TEXT_TYPE]
-DataGlob = Annotated[Text, AfterValidator(resolve_path)]
-Endpoint = Annotated[
-    str,
-    BeforeValidator(_parse_endpoint),
-    _build_value_schema(
-        type="string",
-        pattern=r"^(ipc://(?![@*]).*[^/]|tcp://[^\s/]+:[0-9]{1,5})$",
-        examples=["ipc:///run/streamd/streamd.sock"],
-    ),
-]
-HostPort = Annotated[
-    str,
-    BeforeValidator(parse_host_port),
-    _build_value_schema(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
-]
-Identity = Annotated[str, BeforeValidator(parse_identity), _build_value_schema(type="string", pattern="^[0-9a-f]{32}$")]
-Memory = Annotated[int, BeforeValidator(parse_memory_bytes), _SIZE_TYPE]
-Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE_TYPE]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE_SCHEMA]
+Memory = Annotated[int, Field(ge=MIB), RefusedAs("memory"), BeforeValidator(parse_bytes), _SIZE_SCHEMA]
 Seconds = Annotated[
     float,
     BeforeValidator(parse_seconds),
     _build_quantity_schema("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
 ]
-Fraction = Annotated[
-    float,
-    BeforeValidator(build_number_parser(0, 1, suggest_fraction)),
-    _build_value_schema(type="number", exclusiveMinimum=0, maximum=1),
-]
-Seed = Annotated[int, BeforeValidator(build_whole_number_parser(0, MAX_SEED)), _build_number_schema(0, MAX_SEED)]
-BatchSize = Annotated[
-    int, BeforeValidator(build_whole_number_parser(1, MAX_BATCH_ROWS)), _build_number_schema(1, MAX_BATCH_ROWS)
-]
-BoxCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_BOXES)), _build_number_schema(1, MAX_BOXES)]
-VisibleShare = Annotated[float, BeforeValidator(parse_visible_share), _build_number_schema(0, 1, "number")]
-ChunkCount = Annotated[
-    int, BeforeValidator(build_whole_number_parser(1, MAX_SHUFFLE_CHUNK)), _build_number_schema(1, MAX_SHUFFLE_CHUNK)
-]
-ChannelCount = Annotated[
-    int, BeforeValidator(build_whole_number_parser(1, MAX_RAW_CHANNELS)), _build_number_schema(1, MAX_RAW_CHANNELS)
-]
-ViewCount = Annotated[int, BeforeValidator(build_whole_number_parser(1, MAX_VIEWS)), _build_number_schema(1, MAX_VIEWS)]
-FrameOffset = Annotated[
-    int,
-    BeforeValidator(build_whole_number_parser(-MAX_FRAME_OFFSET, MAX_FRAME_OFFSET)),
-    _build_number_schema(-MAX_FRAME_OFFSET, MAX_FRAME_OFFSET),
-]
-FrameOffsets = Annotated[tuple[FrameOffset, ...], Field(min_length=1, max_length=MAX_FRAMES)]
+Fraction = Annotated[float, Field(strict=True, gt=0, le=1), RefusedAs("fraction")]
+VisibleShare = Annotated[float, Field(strict=True, ge=0, le=1), RefusedAs("visible_share")]
+Seed = Annotated[int, Field(strict=True, ge=0, le=MAX_SEED), _WHOLE_NUMBER]
+BatchSize = Annotated[int, Field(strict=True, ge=1, le=MAX_BATCH_ROWS), _WHOLE_NUMBER]
+BoxCount = Annotated[int, Field(strict=True, ge=1, le=MAX_BOXES), _WHOLE_NUMBER]
+ChunkCount = Annotated[int, Field(strict=True, ge=1, le=MAX_SHUFFLE_CHUNK), _WHOLE_NUMBER]
+ChannelCount = Annotated[int, Field(strict=True, ge=1, le=MAX_RAW_CHANNELS), _WHOLE_NUMBER]
+ViewCount = Annotated[int, Field(strict=True, ge=1, le=MAX_VIEWS), _WHOLE_NUMBER]
+FrameOffset = Annotated[int, Field(strict=True, ge=-MAX_FRAME_OFFSET, le=MAX_FRAME_OFFSET), _WHOLE_NUMBER]
 Workers = Annotated[
-    int | Literal["auto"],
-    BeforeValidator(parse_workers_setting),
-    _build_value_schema(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
+    Literal["auto"] | Annotated[int, Field(strict=True, ge=1, le=MAX_WORKERS)], RefusedAs("auto_or_number")
 ]
+NodeCount = Annotated[
+    Literal["auto"] | Annotated[int, Field(strict=True, ge=1, le=MAX_NODES)], RefusedAs("auto_or_number")
+]
+CpuCount = Annotated[float, Field(gt=0, le=_MAX_CPUS), RefusedAs("cpu_count")]
+ResourceCount = Annotated[float, Field(gt=0), RefusedAs("resource_count")]
+ScalarValue = Annotated[
+    StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)], RefusedAs("scalar")
+]
+Remainder = Annotated[StrictBool | Literal["pad"], RefusedAs("remainder")]
+
+
+# --- lists
+
+
+def _require_list(value: object) -> object:
+    """Refuses what pydantic would take for a tuple and what has no order, such as a set of classes."""
+    if not isinstance(value, list | tuple):
+        raise build_refusal("tuple_type")
+    return value
+
+
+def _check_classes_differ(classes: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    (name, count), *_ = Counter(classes).most_common(1)
+    if count > 1:
+        raise build_refusal("repeated_class", name=format_yaml_value(name))
+    return classes
+
+
+# YAML has sets, and pydantic would take one for a tuple, in any order.
+_LIST: Final = BeforeValidator(_require_list)
+_ASCENDING: Final = _require("bounds", lambda ends: ends[0] <= ends[1])
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Side = Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
+# The part of a picture's area: a crop of less than a hundredth of each side shows nothing.
+_CropShare = Annotated[float, Field(strict=True, ge=0.0001, le=1)]
+_WidthByHeight = Annotated[float, Field(strict=True, ge=0.01, le=100)]
+
 Size = Annotated[
-    tuple[int, int],
-    _build_value_schema(
-        type="array",
-        items={"type": "integer", "minimum": 1, "maximum": MAX_SIDE},
-        minItems=2,
-        maxItems=2,
-        examples=[[128, 128]],
-    ),
+    Annotated[tuple[_Side, _Side], _LIST, Field(examples=[[128, 128]])] | Literal["stored"] | None,
+    RefusedAs("image_size"),
 ]
 CropScale = Annotated[
-    tuple[float, float], BeforeValidator(build_bounds_parser(*_CROP_SCALES)), _build_bounds_schema(*_CROP_SCALES)
+    tuple[_CropShare, _CropShare], _LIST, _require("bounds", lambda ends: ends[0] <= ends[1]), RefusedAs("bounds")
 ]
 CropRatio = Annotated[
-    tuple[float, float], BeforeValidator(build_bounds_parser(*_CROP_RATIOS)), _build_bounds_schema(*_CROP_RATIOS)
+    tuple[_WidthByHeight, _WidthByHeight],
+    _LIST,
+    _require("bounds", lambda ends: ends[0] <= ends[1]),
+    RefusedAs("bounds"),
 ]
 PixelRange = Annotated[
-    tuple[float, float],
-    BeforeValidator(parse_pixel_range),
-    _build_value_schema(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
+    tuple[_Number, _Number],
+    _LIST,
+    Field(examples=[[0, 1]]),
+    RefusedAs("pixel_range"),
+    _require("pixel_range_order", lambda ends: ends[0] < ends[1]),
 ]
-Levels = Annotated[
-    tuple[float, ...],
-    BeforeValidator(parse_channel_levels),
-    _build_value_schema(type="array", items={"type": "number"}, minItems=1),
-]
+Levels = Annotated[tuple[_Number, ...], Field(min_length=1), _LIST, RefusedAs("levels")]
+StdLevels = Annotated[Levels, _require("zero_std", all)]
 Classes = Annotated[
-    tuple[int | str, ...],
-    _build_value_schema(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
+    tuple[StrictInt | StrictStr, ...],
+    Field(min_length=1, json_schema_extra={"uniqueItems": True}),
+    _LIST,
+    RefusedAs("classes"),
+    AfterValidator(_check_classes_differ),
 ]
-Columns = Annotated[
-    tuple[str, ...], _build_value_schema(type="array", items={"type": "string", "minLength": 1}, minItems=1)
-]
-Transform = Annotated[
-    str,
-    _build_value_schema(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
-]
+Columns = Annotated[tuple[Annotated[str, Field(strict=True, min_length=1)], ...], Field(min_length=1), _LIST]
+From = Annotated[Text | Columns | None, RefusedAs("from")]
+FrameOffsets = Annotated[tuple[FrameOffset, ...], Field(min_length=1, max_length=MAX_FRAMES), _LIST]

@@ -9,14 +9,13 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
@@ -24,21 +23,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.tag import Tag
 
-from streamd.config import inherit, locations
-from streamd.config.fields import ConfigModel
-from streamd.config.hints import (
-    FOREIGN_KEYS,
-    KEY_EXAMPLES,
-    MISSING_KEY_HINTS,
-    SHORT_FORMS,
-    UNSERVED_KEYS,
-    suggest_boolean,
-    suggest_choice,
-)
+from streamd.config import locations
+from streamd.config.errors import KEY_EXAMPLES, MISSING_KEY_HINTS, explain_errors
 from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, format_problems
-from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_sections import SECTION_MODELS, LabelConfig
-from streamd.config.schema_sources import SOURCE_MODELS
+from streamd.config.schema import Config
 from streamd.config.units import format_yaml_value
 from streamd.core.host import read_regular_file
 from streamd.errors import ConfigError, suggest_name
@@ -72,16 +60,13 @@ def load_config(where: ConfigInput) -> Config:
     ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
-        return _build_config(YamlDocument(where, {}), "configuration", _find_current_directory())
+        try:
+            base = Path.cwd()
+        except FileNotFoundError as error:
+            raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
+        return _build_config(YamlDocument(where, {}), "configuration", base)
     path = Path(where)
     return _build_config(parse_yaml(_read_config_text(path), str(path)), str(path), path.absolute().parent)
-
-
-def _find_current_directory() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError as error:
-        raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
 
 
 @contextmanager
@@ -131,21 +116,18 @@ def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
             f"{KEY_EXAMPLES['streams']}, or, if this file is your data, let  streamd init PATH  write a configuration"
         )
     # Models are validated even if the document or `like` has problems, so that one message names all mistakes.
-    streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
+    streams = resolve_streams(data["streams"]) if "streams" in data else ResolvedStreams({}, {}, ())
     places = KeyLocations(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
-    config = _validate_config({**data, "streams": streams.raw} if "streams" in data else data, base, places)
-    if isinstance(config, Config) and not wrong:
-        return config
-    wrong += [] if isinstance(config, Config) else config
-    raise ConfigError(format_problems(wrong, places))
-
-
-def _validate_config(data: Mapping[str, object], base: Path, places: KeyLocations) -> Config | list[ConfigProblem]:
+    if "streams" in data:
+        data = {**data, "streams": streams.raw}
     try:
-        return Config.model_validate(data, context={"base": base, "places": places})
+        config = Config.model_validate(data, context={"base": base, "places": places})
     except ValidationError as error:
-        return explain_errors(error.errors(include_url=False))
+        wrong += explain_errors(error.errors(include_url=False))
+    if wrong:
+        raise ConfigError(format_problems(wrong, places))
+    return config
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +149,8 @@ class _PlainConstructor(SafeConstructor):
         return super().construct_mapping(node, deep)
 
 
-def _construct_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> str:
-    return str(node.value)
-
-
 # A date stays text: JSON has no dates, and no key needs one.
-_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _construct_scalar_text)
+_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
@@ -180,7 +158,14 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ReusedAnchorWarning)
-            return _compose_document(text)
+            yaml = YAML(typ="safe", pure=True)
+            yaml.Constructor = _PlainConstructor
+            root = yaml.compose(io.StringIO(text))
+            if root is None:
+                return YamlDocument(None, {})
+            lines, problems = _index_key_lines(root)
+            yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
+            return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
     except YAMLError as error:
         raise ConfigError(f"{name}:{_explain_yaml_error(error, text)}") from error
     except ReusedAnchorWarning as error:
@@ -189,17 +174,6 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
         raise ConfigError(f"{name}: not valid YAML: a tag does not fit its value: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
-
-
-def _compose_document(text: str) -> YamlDocument:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _PlainConstructor
-    root = yaml.compose(io.StringIO(text))
-    if root is None:
-        return YamlDocument(None, {})
-    lines, problems = _index_key_lines(root)
-    yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
-    return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
 
 
 def _explain_yaml_error(error: YAMLError, text: str) -> str:
@@ -246,194 +220,95 @@ def _iterate_child_nodes(node: Any) -> Iterator[tuple[str | int, int, Node]]:
             yield number, value.start_mark.line + 1, value
 
 
-def explain_errors(errors: Iterable[ErrorDetails]) -> list[ConfigProblem]:
-    """Returns one problem for each validation error, except for a missing key that a misspelled one stands for."""
-    errors = list(errors)
-    misspelled = {
-        wanted for error in errors if error["type"] == "extra_forbidden" for wanted in _find_likely_key_paths(error)
-    }
-    return [
-        ConfigProblem(_strip_union_member_keys(error["loc"]), _format_error_sentence(error))
-        for error in errors
-        if error["type"] != "missing" or error["loc"] not in misspelled
-    ]
+# --- Resolves `like:` and checks the names of streams, before any value is validated. Pure.
 
 
-def _strip_union_member_keys(place: KeyPath) -> KeyPath:
-    """Returns the keys as they are written, without pydantic's marks of union members."""
-    if place[2:3] == ("source",) and place[3:4] and place[3] in SOURCE_MODELS:
-        place = (*place[:3], *place[4:])
-    return tuple(key for key in place if key not in {"<name>", "<values>", "[key]"})
+# --- streams: their names, and the keys that they copy by `like`, before any value is validated; pure
 
 
-def _format_error_sentence(error: ErrorDetails) -> str:
-    tell = _SENTENCE_FORMATTERS.get(error["type"])
-    return tell(error) if tell else f"found {format_yaml_value(error['input'])}; {error['msg'].lower()}"
+_STREAM_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+RawStreams = Mapping[str, object]
 
 
-def _format_missing_key(place: KeyPath) -> str:
-    key = place[-1]
-    return f"is missing; {MISSING_KEY_HINTS[key]}" if key in MISSING_KEY_HINTS else "is missing"
+@dataclass(frozen=True, slots=True)
+class ResolvedStreams:
+    """The `raw` streams to validate, `copied` (stream, key) -> the stream that wrote the key, and the problems."""
+
+    raw: dict[str, object]
+    copied: dict[tuple[str, str], str]
+    problems: tuple[ConfigProblem, ...]
 
 
-def _format_allowed_choices(value: object, expected: str, also: str = "") -> str:
-    choices = re.findall(r"'([^']*)'", expected)
-    return (
-        f"found {format_yaml_value(value)}; use "
-        f"{_join_choices([*map(_quote_mark, choices), also] if also else [*map(_quote_mark, choices)])}"
-        f"{suggest_choice(value, choices)}"
-    )
+def resolve_streams(streams: object) -> ResolvedStreams:
+    """Gives every stream its name and the keys that it copies; leaves out a stream that cannot be resolved.
+
+    A stream that is left out has a problem of its own, or copies from one that has.
+    """
+    if not isinstance(streams, Mapping) or not streams:
+        found = "there are none" if not streams else f"found {format_yaml_value(streams)}; a mapping of names is needed"
+        return ResolvedStreams({}, {}, (ConfigProblem(("streams",), f"{found}; {MISSING_KEY_HINTS['streams']}"),))
+    raw: dict[str, object] = {}
+    copied: dict[tuple[str, str], str] = {}
+    problems: list[ConfigProblem] = []
+    for name, stream in streams.items():
+        place, wrong = ("streams", str(name)), []
+        if not isinstance(name, str):
+            why = f"a stream's name is text, found {format_yaml_value(name)}; put it in quotes"
+            wrong.append(ConfigProblem(place, why))
+        elif not _STREAM_NAME.fullmatch(name):
+            wrong.append(ConfigProblem(place, "a stream's name has 1 to 64 characters from A-Z a-z 0-9 _ . -"))
+        if isinstance(stream, Mapping) and "name" in stream:
+            wrong.append(ConfigProblem((*place, "name"), "unknown key; a stream's name is the key above it"))
+        chain, trouble = (None, []) if wrong else _find_like_chain(name, streams)
+        problems += [*wrong, *trouble]
+        if chain is None:
+            continue
+        if not isinstance(stream, Mapping):
+            raw[name] = stream
+            continue
+        merged: dict[str, object] = {}
+        for other in [*reversed(chain), name]:
+            source = streams[other]
+            given = (
+                {key: value for key, value in source.items() if key != "like"} if isinstance(source, Mapping) else {}
+            )
+            # `image` is short for one of `images`, so a stream that gives one of the two drops the other that it
+            # copies.
+            for key, replaced in (("image", "images"), ("images", "image")):
+                if key in given and replaced not in given:
+                    merged.pop(replaced, None)
+            merged |= given
+            copied |= {(name, key): other for key in given if other != name and key not in stream}
+        raw[name] = {**merged, "name": name}
+    return ResolvedStreams(raw, copied, tuple(problems))
 
 
-def _quote_mark(choice: str) -> str:
-    """Quotes a choice that is a punctuation mark, such as ";"."""
-    return choice if any(map(str.isalnum, choice)) else f'"{choice}"'
+def _find_like_chain(name: str, streams: RawStreams) -> tuple[list[str] | None, list[ConfigProblem]]:
+    """Returns the streams that `name` copies from, nearest first.
 
-
-def _join_choices(choices: list[str]) -> str:
-    return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
-
-
-def _format_literal_error(error: ErrorDetails) -> str:
-    also = "{mean: [r, g, b], std: [r, g, b]}" if _strip_union_member_keys(error["loc"])[-1] == "normalize" else ""
-    return _format_allowed_choices(error["input"], str(error["ctx"]["expected"]), also)
-
-
-def _list_known_keys(model: type[ConfigModel]) -> list[str]:
-    """Returns the keys of `model` as they are written in a file."""
-    names = [field.alias or name for name, field in model.model_fields.items()]
-    return [*(name for name in names if name != "name"), "like"] if model is StreamConfig else names
-
-
-def _find_model_of_key(place: KeyPath) -> type[ConfigModel]:
-    """Returns the model in which the unknown key at `place` was found."""
-    match place[:-1]:
-        case ("streams", _):
-            return StreamConfig
-        case ("streams", _, "source", str(kind), *_):
-            return SOURCE_MODELS[kind]
-        case ("streams", _, "labels", *_):
-            return LabelConfig
-        case ("streams", _, "images", _, *inner) | ("streams", _, "image", *inner):
-            return SECTION_MODELS[str(inner[0]) if inner else "image"]
-        case ("streams", _, str(part), *_) | (str(part), *_):
-            return SECTION_MODELS[part]
-        case _:
-            return Config
-
-
-def _find_likely_key_paths(error: ErrorDetails) -> Iterator[KeyPath]:
-    """Yields the places of the keys for which an unknown key may stand."""
-    *above, key = error["loc"]
-    owner = _find_model_of_key(error["loc"])
-    if owner is Config and (
-        key == "stream" or _has_stream_keys(error["input"]) or key in _list_known_keys(StreamConfig)
-    ):
-        yield ("streams",)
-    meant = suggest_name(str(key), _list_known_keys(owner))
-    yield from ((*above, known) for known in _list_known_keys(owner) if repr(known) in meant)
-
-
-def _has_stream_keys(value: object) -> bool:
-    return isinstance(value, Mapping) and not {"source", "like"}.isdisjoint(value)
-
-
-def _format_unknown_key(place: KeyPath, value: object) -> str:
-    owner, key = _find_model_of_key(place), str(place[-1])
-    if key in UNSERVED_KEYS:
-        return f"is not in this version; {UNSERVED_KEYS[key]}"
-    return _format_unplanned_key(owner, place, key, value)
-
-
-def _format_unplanned_key(owner: type[ConfigModel], place: KeyPath, key: str, value: object) -> str:
-    if owner is Config and _has_stream_keys(value):
-        return "unknown key; it looks like a stream: write it under streams"
-    if (
-        owner in SOURCE_MODELS.values()
-        and (kinds := _list_kinds_with_key(key, value))
-        and not _has_known_singular_or_plural(key, owner)
-    ):
-        return f"belongs to kind {_join_choices(kinds)}, but kind is {place[3]}; remove it, or change the kind"
-    # A table's `images` means its `image`, and not the key of a stream, unless it has keys of its own.
-    is_near = owner in SOURCE_MODELS.values() and _has_known_singular_or_plural(key, owner)
-    home = _suggest_place_of_key(owner, key)
-    if home is not None and not (is_near and not isinstance(value, Mapping)):
-        return f"is a key of {home}"
-    if ":" in key:
-        return "unknown key; put a space after the colon"
-    if key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, _list_known_keys(owner)):
-        return f"unknown key; {FOREIGN_KEYS[key.casefold()]}"
-    return (
-        f"unknown key{suggest_name(key, _list_known_keys(owner)) or f'; use {_join_choices(_list_known_keys(owner))}'}"
-    )
-
-
-def _list_kinds_with_key(key: str, value: object = None) -> list[str]:
-    """Returns the kinds of sources that have a key; an `image` with keys of its own belongs to a stream."""
-    if key == "image" and isinstance(value, Mapping):
-        return []
-    return [kind for kind, model in SOURCE_MODELS.items() if key in _list_known_keys(model)]
-
-
-def _has_known_singular_or_plural(key: str, owner: type[ConfigModel]) -> bool:
-    """Whether a key of `owner` differs only by an s: then `image` is meant, and not another kind's `images`."""
-    return not {f"{key}s", key.removesuffix("s")}.isdisjoint(_list_known_keys(owner))
-
-
-def _suggest_place_of_key(owner: type[ConfigModel], key: str) -> str | None:
-    """Returns where a misplaced key belongs; None if it belongs nowhere, or in too many places."""
-    if owner is not StreamConfig and key in _list_known_keys(StreamConfig):
-        return "a stream: write it under streams.NAME"
-    if owner is not Config and key in _list_known_keys(Config):
-        return "the whole file: write it at the top level"
-    if owner is StreamConfig and _list_kinds_with_key(key):
-        return f"source: write it as source: {{{key}: ...}}"
-    part = next(
-        (name for name, model in SECTION_MODELS.items() if model is not owner and key in _list_known_keys(model)), None
-    )
-    if part is not None and key != "kind":
-        return f"{part}: write it as {part}: {{{key}: ...}}"
-    if owner is not LabelConfig and key in _list_known_keys(LabelConfig):
-        return f"a label: write it as labels: {{NAME: {{{key}: ...}}}}"
-    return None
-
-
-def _format_needed_keys(error: ErrorDetails) -> str:
-    place, value = _strip_union_member_keys(error["loc"]), error["input"]
-    if place[-1] in SHORT_FORMS:
-        words = SHORT_FORMS[place[-1]]
-        return (
-            f"found {format_yaml_value(value)}; use "
-            f"{_join_choices([*words, KEY_EXAMPLES[place[-1]]])}{suggest_choice(value, words)}"
-        )
-    if len(place) == len(("streams", "NAME")):
-        example = f"{place[-1]}: {{{KEY_EXAMPLES['source']}, {KEY_EXAMPLES['image']}}}"
-    elif place[-2:-1] == ("labels",):
-        example = f"{place[-1]}: category"
-    else:
-        example = KEY_EXAMPLES.get(place[-1], "{key: value}")
-    need = f"indent the keys of {place[-1]} under it, or write" if value is None else "keys are needed, as in"
-    return f"found {format_yaml_value(value)}; {need} {example}"
-
-
-def _build_requirement_formatter(what: str) -> Callable[[ErrorDetails], str]:
-    return lambda error: f"found {format_yaml_value(error['input'])}; {what}"
-
-
-_SENTENCE_FORMATTERS: Final[dict[str, Callable[[ErrorDetails], str]]] = {
-    "value_error": lambda error: str(error["ctx"]["error"]),
-    "refused": lambda error: str(error["ctx"]["why"]),
-    "missing": lambda error: _format_missing_key(error["loc"]),
-    "extra_forbidden": lambda error: _format_unknown_key(error["loc"], error["input"]),
-    "literal_error": _format_literal_error,
-    "union_tag_invalid": lambda error: (
-        f"kind: {_format_allowed_choices(error['ctx']['tag'], str(error['ctx']['expected_tags']))}"
-    ),
-    "union_tag_not_found": lambda _: f"kind is missing; use {_join_choices(list(SOURCE_MODELS))}",
-    "bool_type": lambda error: (
-        f"found {format_yaml_value(error['input'])}; use true or false{suggest_boolean(error['input'])}"
-    ),
-    "invalid_key": _build_requirement_formatter("a key must be text; put it in quotes"),
-    "string_type": _build_requirement_formatter("text is needed; put it in quotes"),
-    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), _format_needed_keys),
-}
+    Returns None if the chain is broken, and the problem only for the stream where it breaks.
+    """
+    chain: list[str] = []
+    here = name
+    while (wanted := stream.get("like") if isinstance(stream := streams[here], Mapping) else None) is not None:
+        if not isinstance(wanted, str) or wanted not in streams:
+            others = [str(other) for other in streams if other != here]
+            hint = suggest_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
+            why = f"found {format_yaml_value(wanted)}, which is not a stream in this file{hint}"
+            return None, [] if chain else [ConfigProblem(("streams", here, "like"), why)]
+        if wanted in (name, *chain):
+            circle = " -> ".join([name, *chain, wanted])
+            # A circle is reported once, for the one of its streams whose name sorts first. A stream that only leads
+            # into the circle is not reported.
+            is_told = wanted != name or name != min([name, *chain])
+            return None, [] if is_told else [
+                ConfigProblem(
+                    ("streams", name, "like"),
+                    f"copies itself in a circle: {circle}; "
+                    f"{'remove like: from one of these streams' if chain else 'remove its key like'}",
+                )
+            ]
+        chain.append(wanted)
+        here = wanted
+    return chain, []

@@ -89,21 +89,16 @@ def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> 
         what = (places.resolve_inherited_keys(problem.keys), problem.sentence)
         if what not in seen:
             seen.add(what)
-            lines.append(_format_problem(problem, places))
+            keys = f"{format_keys(places.strip_unwritten_index(problem.keys))}: " if problem.keys else ""
+            lines.append(f"{places.format_location(problem.keys)}: {keys}{problem.sentence}")
     shown, left_out = split_long_list(lines, _MAX_PROBLEMS)
     return "\n".join([*shown, f"and {left_out} more"] if left_out else shown)
 
 
-def _format_problem(problem: ConfigProblem, places: KeyLocations) -> str:
-    keys = f"{format_keys(places.strip_unwritten_index(problem.keys))}: " if problem.keys else ""
-    return f"{places.format_location(problem.keys)}: {keys}{problem.sentence}"
-
-
 def add_locations(text: str, places: KeyLocations) -> str:
     """Puts file and line before each line of `text` that begins with a key path, `streams.train.source: ...`."""
-    return "\n".join(_add_location(line, places) for line in text.split("\n"))
-
-
-def _add_location(line: str, places: KeyLocations) -> str:
-    keys = places.find_keys_by_path(line.partition(": ")[0])
-    return f"{places.format_location(keys)}: {line}" if keys else line
+    lines = []
+    for line in text.split("\n"):
+        keys = places.find_keys_by_path(line.partition(": ")[0])
+        lines.append(f"{places.format_location(keys)}: {line}" if keys else line)
+    return "\n".join(lines)

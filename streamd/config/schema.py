@@ -12,48 +12,39 @@ mode, a `like` of a stream that exists) are left to `load`. It is written in dra
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.array_images import build_array_form, find_frame_rule, list_image_paths
 from streamd.config.fields import (
     BatchSize,
     ConfigModel,
     Endpoint,
     HostPort,
     Memory,
+    Remainder,
+    Rule,
     Text,
     Transform,
     Workers,
-    build_validation_error,
+    build_refusal,
 )
-from streamd.config.image_rules import (
-    KeyProblem,
-    build_image_sources,
-    find_image_problems,
-    find_normalize_problems,
-    takes_own_picture,
-)
+from streamd.config.images import build_image_sources, list_image_paths, takes_own_picture
 from streamd.config.locations import KeyLocations
-from streamd.config.parsers import (
-    build_short_form_parser,
-    parse_listen_setting,
-    parse_pace_setting,
-    parse_remainder_setting,
-    parse_transform_setting,
-    parse_weights_setting,
-)
+from streamd.config.rules import list_stream_rules
 from streamd.config.schema_sections import (
-    BOX_TYPES,
+    ENCODED_KINDS,
+    SOURCE_MODELS,
     BadSamplesConfig,
     CacheConfig,
     CurveConfig,
     EngineConfig,
     EngineKind,
     ExpectConfig,
+    FilledSource,
     ImageConfig,
     LabelConfig,
     Normalize,
@@ -62,27 +53,59 @@ from streamd.config.schema_sections import (
     SplitConfig,
     WeightsConfig,
 )
-from streamd.config.schema_sources import ENCODED_KINDS, SOURCE_MODELS, FilledSource
 from streamd.config.units import format_bytes
 from streamd.core.host import count_processors, measure_memory
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
-from streamd.dataset.files import TableSource
-from streamd.dataset.sources import ArrayForm, DataSource, LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
 JsonSchema = dict[str, Any]
-LabelKey = Annotated[
-    LabelConfig, BeforeValidator(build_short_form_parser("type"), json_schema_input_type=LabelType | LabelConfig)
-]
-ListenKey = Annotated[
-    tuple[Endpoint, ...] | None,
-    BeforeValidator(parse_listen_setting, json_schema_input_type=Endpoint | list[Endpoint] | None),
-]
-
 _REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
 _NAME_PATTERN: Final = "^[A-Za-z0-9_.-]{1,64}$"
 _DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a keyword that draft 7 does not have
+
+# Short forms: one word, or one value, that stands for a mapping or a list.
+
+
+def _accept_word(key: str, words: Any) -> BeforeValidator:
+    """Returns a validator that takes a plain string for `{key: string}`; `words` is the type of the short form."""
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=words
+    )
+
+
+def _parse_weights(value: object) -> object:
+    if value is not None and not isinstance(value, str | Mapping):
+        raise build_refusal("weights")
+    return {"from": value} if isinstance(value, str) else value
+
+
+def _parse_pace(value: object) -> object:
+    if value != "free" and (not isinstance(value, Mapping) or not value):
+        raise build_refusal("pace")
+    return {} if value == "free" else value
+
+
+def _parse_listen(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    if value is not None and not (isinstance(value, list | tuple) and value):
+        raise build_refusal("listen")
+    return value
+
+
+LabelKey = Annotated[LabelConfig, _accept_word("type", LabelType | LabelConfig)]
+ShuffleKey = Annotated[ShuffleConfig, _accept_word("kind", Shuffle | ShuffleConfig)]
+EngineKey = Annotated[EngineConfig, _accept_word("kind", EngineKind | EngineConfig)]
+WeightsKey = Annotated[
+    WeightsConfig | None, BeforeValidator(_parse_weights, json_schema_input_type=Text | WeightsConfig | None)
+]
+PaceKey = Annotated[PaceConfig, BeforeValidator(_parse_pace, json_schema_input_type=Literal["free"] | PaceConfig)]
+ListenKey = Annotated[
+    tuple[Endpoint, ...] | None,
+    BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+]
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
@@ -102,9 +125,7 @@ class StreamConfig(ConfigModel):
     100} and {type: points, max: 17}. A folder of classes has one label, which is called label unless you give another
     name here. {} serves the images without labels.
     """
-    weights: Annotated[
-        WeightsConfig | None, BeforeValidator(parse_weights_setting, json_schema_input_type=Text | WeightsConfig | None)
-    ] = None
+    weights: WeightsKey = None
     """The weight of each sample, 0 or more: a column of numbers, or a file.npy. Without this key, every sample has
     weight 1. Models use the weights as sample weights.
     """
@@ -116,11 +137,9 @@ class StreamConfig(ConfigModel):
     """
     batch_size: BatchSize = 32
     """Images in a batch."""
-    drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(parse_remainder_setting)] = False
+    drop_remainder: Remainder = False
     """The short last batch of an epoch: false keeps it, true drops it, pad fills it with rows of weight 0."""
-    shuffle: Annotated[
-        ShuffleConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
-    ] = ShuffleConfig()
+    shuffle: ShuffleKey = ShuffleConfig()
     """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
     everywhere. The default kind is chunk for hdf5, lmdb and tar, which are read fastest in this way, and full for the
     others.
@@ -129,16 +148,14 @@ class StreamConfig(ConfigModel):
     """How the model normalizes pixels, which are sent as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
-    transform: Annotated[Transform | None, BeforeValidator(parse_transform_setting)] = None
+    transform: Transform | None = None
     """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
     for every sample, once for all its trainers. With the key images, image is a dict of all images of the sample. It
     must not raise at random: a sample for which it has raised once counts as bad from then on.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What to do with samples that cannot be decoded."""
-    pace: Annotated[
-        PaceConfig, BeforeValidator(parse_pace_setting, json_schema_input_type=Literal["free"] | PaceConfig)
-    ] = PaceConfig()
+    pace: PaceKey = PaceConfig()
     """free, or {lockstep: 10s}: the fastest trainers wait up to that long per epoch for the others, so that each batch
     is decoded once."""
     cache: CacheConfig | None = None
@@ -148,11 +165,6 @@ class StreamConfig(ConfigModel):
     def all_images(self) -> dict[str, ImageConfig]:
         """The images of each sample by name; the only one of `image` is called image."""
         return {ONLY_IMAGE: self.image} if self.images is None else self.images
-
-    @property
-    def _images_place(self) -> tuple[str, ...]:
-        """The key of the images, below the stream."""
-        return ("image",) if self.images is None else ("images",)
 
     @property
     def is_random_crop(self) -> bool:
@@ -175,29 +187,21 @@ class StreamConfig(ConfigModel):
     def listing_request(self) -> ListingRequest:
         """The samples that the stream has, in the form that dataset formats read."""
         split, labels, weights = self.split, self.labels, self.weights
+        first, *others = self.all_images.values()
+        # The only image of each sample may be the one that the source itself gives, and no clip of several.
+        is_own = not (others or first.is_pattern or first.frames is not None) and (
+            (self.images is None and first.source is None) or takes_own_picture(first, self.source)
+        )
         return ListingRequest(
             self.name,
             self.source,
             None if split is None else SplitRule(split.validation, split.seed, split.by),
             None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
             None if weights is None else _build_label_source(weights),
-            None if self._has_only_own_picture else build_image_sources(self.all_images, self.source),
-            self._array_form,
+            None if is_own else build_image_sources(self.all_images, self.source),
+            # What the only array must hold; the form of files is checked by a decoder.
+            None if self.source.is_encoded or others else first.array_form,
         )
-
-    @property
-    def _array_form(self) -> ArrayForm | None:
-        """What the only array must hold; None for pixels of 8 bits, and for files, whose form a decoder checks."""
-        images = self.all_images
-        return None if self.source.is_encoded or len(images) > 1 else build_array_form(*images.values())
-
-    @property
-    def _has_only_own_picture(self) -> bool:
-        """Whether the only image of each sample is the one that the source itself gives, and no clip of several."""
-        images = [*self.all_images.values()]
-        if len(images) > 1 or images[0].is_pattern or images[0].frames is not None:
-            return False
-        return (self.images is None and images[0].source is None) or takes_own_picture(images[0], self.source)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
@@ -231,79 +235,9 @@ class StreamConfig(ConfigModel):
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
 
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
-        if self.images is not None and "image" in self.model_fields_set:
-            raise build_validation_error((("images",), "stands beside image, which is short for one of them; keep one"))
-        if self.images is None:
-            problems = [*self._find_size_problems(), *self._find_own_picture_problems()]
-        else:
-            labels = frozenset({"label"} if self.labels is None else self.labels)
-            problems = [*find_image_problems(self.images, self.source, labels)]
-            if not self.images:
-                raise build_validation_error(*problems)
-        problems += [*self._find_crop_problems(), *self._find_normalize_problems()]
-        problems += find_box_problems(self.labels, self.source, has_split=self.split is not None)
-        problems += find_box_image_problems(self.labels, self.all_images)
-        has_transform = self.transform is not None
-        problems += find_view_problems(
-            self.all_images, self.source, self.labels, self._images_place, has_transform=has_transform
-        )
-        if not self.source.is_encoded and self.cache is not None:
-            problems.append((("cache",), "keeps decoded images, but arrays need no decoding; remove it"))
-        if problems:
-            raise build_validation_error(*problems)
-        return self
-
-    def _find_size_problems(self) -> list[KeyProblem]:
-        kind, size = self.source.kind, self.image.size
-        if self.source.is_encoded and size is None:
-            return [(("image", "size"), f"is missing; a {kind} can hold images of any size: add size: [height, width]")]
-        if self.source.is_encoded and size == "stored":
-            return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
-        return []
-
-    def _find_own_picture_problems(self) -> Iterator[KeyProblem]:
-        """Yields what only several images have: another one to follow, and a place beside the sample's own file."""
-        if isinstance(self.source, TableSource) and self.source.image is None and self.image.source is None:
-            yield ("source", "image"), "is missing; give the column that holds the file names"
-        if self.source.kind in {"hdf5", "lmdb"} and getattr(self.source, "images", None) is None:
-            yield ("source", "images"), "is missing; give the array that holds the images"
-        if self.image.like is not None:
-            yield ("image", "like"), "names another image, and there is one; write both under images"
-        if self.image.source is not None or self.image.root is not None:
-            key = "from" if self.image.source is not None else "root"
-            yield ("image", key), "is a key of images; write images: {image: {...}}"
-        if not self.source.is_encoded and self.image.mode == "index":
-            yield ("image", "mode"), f"index is for files, but images of kind {self.source.kind} are served as they are"
-        if not self.source.is_encoded and self.image.mode == "RGBA":
-            yield ("image", "mode"), "RGBA is for files; write mode: raw and channels: 4 for arrays of four channels"
-        if self.image.mode == "raw" and getattr(self.source, "range", None) is not None:
-            why = "makes pixels of 8 bits, but mode raw serves numbers as they are stored"
-            yield ("source", "range"), f"{why}; move it to image, where it is what normalize: unit maps to 0 and 1"
-
-    def _find_crop_problems(self) -> list[KeyProblem]:
-        if not self.is_random_crop:
-            return []
-        problems: list[KeyProblem] = []
-        if not self.source.is_encoded and self.images is None:
-            why = f"random_crop is for files, but images of kind {self.source.kind} are served as they are"
-            problems.append((("image", "resize"), f"{why}; remove it, and crop in a transform"))
-        if self.cache is not None:
-            why = "would keep one random crop of each sample forever; remove it, or use resize: crop"
-            problems.append((("cache",), why))
-        return problems
-
-    def _find_normalize_problems(self) -> list[KeyProblem]:
-        """Returns where `normalize` does not fit: the stream's its only image, or an image's own."""
-        problems = (
-            [] if len(self.all_images) > 1 else find_normalize_problems(self.normalize, *self.all_images.values())
-        )
-        for name, image in self.all_images.items():
-            place = ("image",) if self.images is None else ("images", name)
-            own = [] if image.normalize is None else find_normalize_problems(image.normalize, image)
-            problems += [((*place, *keys), why) for keys, why in own]
-        return problems
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields what goes together in a stream."""
+        return list_stream_rules(self)
 
 
 class Config(ConfigModel):
@@ -321,9 +255,7 @@ class Config(ConfigModel):
     """Batch memory for all streams and trainers together, such as 512MiB or 2GB; at least 1MiB."""
     workers: Workers = "auto"
     """The number of decode processes; auto means one for each CPU core that the daemon may use."""
-    engine: Annotated[
-        EngineConfig, BeforeValidator(build_short_form_parser("kind"), json_schema_input_type=EngineKind | EngineConfig)
-    ] = EngineConfig()
+    engine: EngineKey = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     expect: dict[Text, ExpectConfig] | None = None
     """The identities of streams, such as {train: {order: ..., pixels: ...}}, as `streamd check` prints them. The daemon
@@ -369,14 +301,11 @@ class Config(ConfigModel):
             "trainers hold so much, the kernel ends processes; set less"
         )
 
-    @model_validator(mode="after")
-    def _check_expected_streams(self) -> Self:
-        unknown = [name for name in self.expect or () if name not in self.streams]
-        if unknown:
-            raise build_validation_error(
-                *((("expect", name), f"there is no such stream{suggest_name(name, self.streams)}") for name in unknown)
-            )
-        return self
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields that identities are expected of streams that there are."""
+        for name in self.expect or ():
+            why = f"there is no such stream{suggest_name(name, self.streams)}"
+            yield name not in self.streams, ("expect", name), why
 
     @property
     def local_endpoint(self) -> str | None:
@@ -400,28 +329,18 @@ class Config(ConfigModel):
         return value
 
 
+def format_json_schema() -> str:
+    """Returns the JSON schema of config.yaml as a file holds it."""
+    return json.dumps(build_json_schema(), indent=2) + "\n"
+
+
 def build_json_schema() -> JsonSchema:
     """Returns the JSON schema of config.yaml, with its definitions in alphabetical order."""
     schema = _tidy_schema(Config.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = schema.pop("$defs")
-    definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
-    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
-    definitions["PaceConfig"]["minProperties"] = 1
-    for name, definition in definitions.items():
-        if not name.endswith("Source"):
-            del definition["description"]  # it describes our classes; every key has a description of its own
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "streamd: config.yaml",
-        **schema,
-        "description": "What streamd serves. Relative paths are relative to this file.",
-        "definitions": definitions,
-    }
-
-
-def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
-    """Adjusts the schema of a stream: no key for its name, `like`, and without it a source and a size for files."""
-    properties = {key: value for key, value in schema["properties"].items() if key != "name"}
+    # A stream: no key for its name, `like`, and without it a source and a size for files.
+    stream = definitions["StreamConfig"]
+    properties = {key: value for key, value in stream["properties"].items() if key != "name"}
     like = {"type": "string", "description": "A stream whose keys are copied, except for those given here."}
     files = {
         "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
@@ -440,8 +359,8 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
         "not": {"required": ["images"]},
     }
     array = {"properties": {"source": {"required": ["images"]}}}
-    return {
-        **schema,
+    definitions["StreamConfig"] = {
+        **stream,
         "properties": {"like": like, **properties},
         "required": [],
         "if": {"required": ["like"]},
@@ -451,6 +370,17 @@ def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
             "then": sized,
             "allOf": [{"if": table, "then": named}, {"if": one, "then": array}],
         },
+    }
+    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
+    for name, definition in definitions.items():
+        if not name.endswith("Source"):
+            del definition["description"]  # it describes our classes; every key has a description of its own
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "streamd: config.yaml",
+        **schema,
+        "description": "What streamd serves. Relative paths are relative to this file.",
+        "definitions": definitions,
     }
 
 
@@ -473,105 +403,8 @@ def _tidy_schema(schema: Any) -> Any:
         del kept["default"]
     if isinstance(kept.get("description"), str):
         kept["description"] = " ".join(kept["description"].split())
+    if "prefixItems" in kept:
+        kept["items"] = kept.pop("prefixItems")[0]  # of a pair, whose two items are alike; draft 7 knows no prefix
     if "$ref" in kept and len(kept) > 1:
         return {"allOf": [{"$ref": kept.pop("$ref")}], **kept}
     return kept
-
-
-# --- Labels of boxes and points: which keys go together with the source and the images. Pure.
-
-
-Labels = Mapping[str, LabelConfig] | None
-
-
-def find_box_problems(labels: Labels, source: DataSource, *, has_split: bool) -> Iterator[KeyProblem]:
-    """Yields keys that a source with boxes or parts of its own does not take."""
-    for name, label in (labels or {}).items():
-        for key in ("format", "unit", "classes"):
-            if source.has_own_boxes and getattr(label, key) is not None:
-                yield ("labels", name, key), f"kind {source.kind} brings the {key} of its boxes along; remove it"
-    if source.has_own_parts and has_split:
-        yield ("split",), f"kind {source.kind} has parts of its own; remove it, and choose one by part"
-
-
-def find_box_image_problems(labels: Labels, images: Mapping[str, ImageConfig]) -> Iterator[KeyProblem]:
-    """Yields labels that follow an image which the stream does not have."""
-    for name, label in (labels or {}).items():
-        if label.image is not None and label.image not in images:
-            near = suggest_name(label.image, images)
-            why = f"found {label.image!r}, which is no image of this stream; it has {', '.join(images)}{near}"
-            yield ("labels", name, "of"), why
-
-
-# --- Images of several pictures, which are views or frames: what they need, and what does not go with them. Pure.
-
-
-Images = Mapping[str, ImageConfig]
-
-
-def find_view_problems(
-    images: Images,
-    source: DataSource,
-    labels: Mapping[str, LabelConfig] | None,
-    place: tuple[str, ...],
-    *,
-    has_transform: bool,
-) -> Iterator[KeyProblem]:
-    """Yields what is wrong with views and frames, each with the keys below the stream.
-
-    `place` has the keys of the images: that of `images`, below which they have names, or `image` for the only one.
-    """
-    viewed = frozenset(name for name, image in images.items() if has_views(image, images))
-    clips = frozenset(name for name, image in images.items() if find_frame_rule(image, images) is not None)
-    for name, image in images.items():
-        own = place if place == ("image",) else (*place, name)
-        if name in clips:
-            yield from _find_frame_problems(own, image, source)
-        if image.views is None:
-            continue
-        if image.resize != "random_crop" and not has_transform:
-            yield (*own, "views"), "makes equal views; add resize: random_crop, or a transform that draws from its rng"
-    several = dict.fromkeys(clips, "frames") | dict.fromkeys(viewed, "views")
-    yield from _find_box_problems(images, source, labels, several)
-
-
-def has_views(image: ImageConfig, images: Images) -> bool:
-    """Whether an image has views, its own or those of the image that it follows."""
-    shown = image if image.like is None else images.get(image.like, image)
-    return shown.views is not None
-
-
-def _find_frame_problems(key: tuple[str, ...], image: ImageConfig, source: DataSource) -> Iterator[KeyProblem]:
-    frames = (*key, "frames")
-    if source.kind == "npy" and getattr(source, "table", None) is None:
-        why = "no table says which rows follow each other; add table: FILE under source"
-        yield frames, f"{why}, with a column for {_describe_frame_columns(image)}"
-    elif source.kind not in {"table", "npy"}:
-        why = f"a {source.kind} has no columns that say which pictures follow each other"
-        yield frames, f"{why}; use kind table, with a column for {_describe_frame_columns(image)}"
-    elif image.is_pattern:
-        why = "the frames of a clip are files that a column names, and a pattern is not a column"
-        yield (*key, "from"), f"{why}; write the file names into a column"
-    if image.views is not None:
-        yield (*key, "views"), "an image has views or frames, and not both; remove one of them"
-
-
-def _describe_frame_columns(image: ImageConfig) -> str:
-    by, order = ("the sequence", "the order") if image.frames is None else (image.frames.by, image.frames.order)
-    return f"{by} and one for {order}"
-
-
-def _find_box_problems(
-    images: Images, source: DataSource, labels: Mapping[str, LabelConfig] | None, several: Mapping[str, str]
-) -> Iterator[KeyProblem]:
-    """Yields boxes and points of images that have views or frames, which `several` names for each."""
-    first = next(iter(images))
-    if labels is None and source.has_own_boxes and first in several:
-        why = f"the boxes of kind {source.kind} lie in one picture, but {first} has {several[first]}"
-        yield ("labels",), f"{why}; write labels: {{}}, or remove {several[first]}"
-    for name, label in (labels or {}).items():
-        followed = label.image or first
-        if label.type in BOX_TYPES and followed in several:
-            has = several[followed]
-            why = f"{followed} has {has}, and {label.type} lie in one picture"
-            yield ("labels", name, "of"), f"{why}; name an image without {has}, or leave the label out"

@@ -1,25 +1,31 @@
-"""The sections of the configuration: one model for each key that holds a mapping."""
+"""The sections of the configuration: one model for each key that holds a mapping.
+
+The keys below `source` are those of the format of its kind: their models are built from the settings that it declares.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
     PrivateAttr,
     StrictBool,
     StrictInt,
     Tag,
     ValidationInfo,
-    field_validator,
-    model_validator,
+    create_model,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from streamd.config.fields import (
     BoxCount,
@@ -27,38 +33,50 @@ from streamd.config.fields import (
     ChannelCount,
     ChunkCount,
     Classes,
-    Columns,
     ConfigModel,
+    CpuCount,
     CropRatio,
     CropScale,
+    DataGlob,
     DataPath,
     Fraction,
     FrameOffsets,
+    From,
     Identity,
     Levels,
+    NodeCount,
     PixelRange,
+    ResourceCount,
+    Rule,
+    ScalarValue,
     Seconds,
     Seed,
     Size,
+    StdLevels,
     Text,
     ViewCount,
     VisibleShare,
-    build_validation_error,
     resolve_path,
 )
-from streamd.config.parsers import parse_class_list, parse_from_setting, parse_image_size, parse_node_count
-from streamd.config.units import format_yaml_value
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.spec import BadPolicy, BoxUnit, ImageMode, LabelType, PixelType, Resize, Shuffle
-from streamd.dataset.sources import BoxFormat, BoxRule, FrameEdge, FrameRule
-from streamd.limits import MAX_NODES
+from streamd.dataset.formats import FORMATS
+from streamd.dataset.sources import (
+    IS_PATTERN,
+    ArrayForm,
+    BoxFormat,
+    BoxRule,
+    ClassNumbers,
+    DataSource,
+    FrameEdge,
+    FrameRule,
+    RawNumbers,
+    Scalar,
+)
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
 EngineKind = Literal["local", "ray"]
-NodeCount = Annotated[
-    Literal["auto"] | Annotated[int, Field(strict=True, ge=1, le=MAX_NODES)], BeforeValidator(parse_node_count)
-]
 
 _LEAVE: Final = "remove it, or change the kind"
 # The keys of boxes and points: the field, and its name in a configuration.
@@ -86,13 +104,11 @@ class LabelConfig(ConfigModel):
     """category and int become int64, float becomes float32, string becomes text, and tags become one 0 or 1 for each
     class. boxes and points become float32 (max, 5) and (max, 2), in pixels of the delivered image.
     """
-    source: Annotated[Text | Columns | None, BeforeValidator(parse_from_setting), AfterValidator(resolve_npy_path)] = (
-        Field(default=None, alias="from")
-    )
+    source: Annotated[From, AfterValidator(resolve_npy_path)] = Field(default=None, alias="from")
     """The column that holds the label, or several columns for a vector or for one 0 or 1 per class, or an array:
     file.npy, or /array in an HDF5 file. The default is the column with the label's name.
     """
-    classes: Annotated[Classes | None, BeforeValidator(parse_class_list)] = None
+    classes: Classes | None = None
     """Fixes the classes and their numbers: the first is 0. Without this key, the classes are taken from the data."""
     most: Annotated[BoxCount | None, Field(alias="max")] = None
     """For boxes and points, required: the most that a sample may have. Each row of a batch has room for so many."""
@@ -122,35 +138,26 @@ class LabelConfig(ConfigModel):
             self.most, self.format or "xyxy", self.unit or "pixel", self.min_visible or 0.0, self.image or ""
         )
 
-    @model_validator(mode="after")
-    def _check_box_keys_allowed_by_type(self) -> Self:
-        stray = [
-            key for key in _BOX_KEYS if key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ())
-        ]
-        problems = [
-            ((_BOX_KEYS[key],), f"does not belong to a label of type {self.type}; remove it, or change the type")
-            for key in stray
-        ]
-        if self.type in _KEYS_OF_TYPE and self.most is None:
-            problems.append(
-                (("max",), f"is missing; a label of type {self.type} needs the most that a sample may have: max: 100")
-            )
-        if problems:
-            raise build_validation_error(*problems)
-        return self
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields which keys go with which type."""
+        for key, written in _BOX_KEYS.items():
+            is_stray = key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ())
+            yield is_stray, (written,), f"does not belong to a label of type {self.type}; remove it, or change the type"
+        yield (
+            self.type in _KEYS_OF_TYPE and self.most is None,
+            ("max",),
+            f"is missing; a label of type {self.type} needs the most that a sample may have: max: 100",
+        )
+        yield (
+            self.classes is not None and self.type not in {"category", "tags", "boxes"},
+            ("classes",),
+            f"a label of type {self.type} has no classes; use type: category, or leave classes out",
+        )
 
     @property
     def file(self) -> Path | None:
         """The .npy file that holds the label; None if it comes from another place."""
         return parse_npy_path(self.source)
-
-    @field_validator("classes")
-    @classmethod
-    def _check_classes_allowed_by_type(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
-        kind = info.data.get("type", "category")
-        if value is not None and kind not in {"category", "tags", "boxes"}:
-            raise ValueError(f"a label of type {kind} has no classes; use type: category, or leave classes out")
-        return value
 
 
 class WeightsConfig(ConfigModel):
@@ -192,14 +199,11 @@ class ShuffleConfig(ConfigModel):
     """For kind chunk: how many chunks are shuffled together. The default for compressed hdf5 is the number of chunks
     that a worker keeps in memory."""
 
-    @model_validator(mode="after")
-    def _check_chunk_keys_only_for_chunk(self) -> Self:
-        stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
-        if stray:
-            raise build_validation_error(
-                *(((key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}") for key in stray)
-            )
-        return self
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields which keys go with which kind."""
+        for key in ("chunk", "buffer"):
+            is_stray = key in self.model_fields_set and self.kind != "chunk"
+            yield is_stray, (key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}"
 
 
 class MeanStd(ConfigModel):
@@ -207,17 +211,8 @@ class MeanStd(ConfigModel):
 
     mean: Levels
     """What is subtracted: one number per channel, in 0-255; in mode raw, in the numbers of the files."""
-    std: Levels
+    std: StdLevels
     """What the difference is divided by: one number per channel, in 0-255; in mode raw, in the numbers of the files."""
-
-    @field_validator("std")
-    @classmethod
-    def _check_std_nonzero(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(value):
-            raise ValueError(
-                f"found {format_yaml_value(value)}; pixels cannot be divided by a std of 0; use numbers above 0"
-            )
-        return value
 
     def as_lists(self) -> dict[str, list[float]]:
         """{"mean": [...], "std": [...]}, as a StreamSpec holds it."""
@@ -254,6 +249,8 @@ class PaceConfig(ConfigModel):
 
     None stands for `free`.
     """
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
     """How long the fastest trainers may wait per epoch, such as 10s."""
@@ -297,11 +294,10 @@ class ExpectConfig(ConfigModel):
     pixels: Identity | None = None
     """The identity of the pixels: of image, transform and the installed decoders."""
 
-    @model_validator(mode="after")
-    def _check_not_empty(self) -> Self:
-        if self.order is None and self.pixels is None:
-            raise ValueError("expects nothing: give order and pixels, as `streamd check` prints them, or remove it")
-        return self
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields that one of the two is needed."""
+        is_empty = self.order is None and self.pixels is None
+        yield is_empty, (), "expects nothing: give order and pixels, as `streamd check` prints them, or remove it"
 
 
 class EngineConfig(ConfigModel):
@@ -313,22 +309,21 @@ class EngineConfig(ConfigModel):
     """For kind ray: auto finds a running cluster, local starts one on this host, host:port joins that one."""
     nodes: NodeCount | None = None
     """For kind ray: how many nodes decode; auto means all."""
-    num_cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
+    num_cpus: CpuCount | None = None
     """For kind ray: the processors that each node's actor reserves, and its number of decode processes; 1 if left
     out."""
-    resources: dict[str, Annotated[float, Field(gt=0)]] | None = None
+    resources: dict[str, ResourceCount] | None = None
     """For kind ray: further resources that each node's actor reserves, such as {decode: 1}."""
     placement: Literal["SPREAD", "PACK"] | None = None
     """For kind ray: which nodes decode if not all do: SPREAD takes the idlest, PACK the busiest."""
     runtime_env: dict[str, Any] | None = None
     """For kind ray: the runtime environment of the actors, as Ray takes it."""
 
-    @model_validator(mode="after")
-    def _check_keys_only_for_ray(self) -> Self:
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields that all keys but the kind are for ray; the first is told, since they all have to go."""
         keys = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) is not None]
-        if self.kind != "ray" and keys:
-            raise build_validation_error(((keys[0],), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"))
-        return self
+        for key in keys[:1]:
+            yield self.kind != "ray", (key,), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"
 
     @property
     def cluster_settings(self) -> ClusterSettings:
@@ -344,13 +339,9 @@ class EngineConfig(ConfigModel):
         )
 
 
-def _find_normalize_union_tag(value: object) -> str:
-    return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
-
-
 Normalize = Annotated[
     Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")],
-    Discriminator(_find_normalize_union_tag),
+    Discriminator(lambda value: "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"),
 ]
 
 
@@ -389,7 +380,7 @@ class ImageConfig(ConfigModel):
     """The folder that the file names of `from` are relative to; default: that of the source."""
     like: Text | None = None
     """The name of another image, whose size and geometry this one follows: it is cropped as that one is."""
-    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(parse_image_size)] = None
+    size: Size = None
     """[height, width] in pixels, or `stored` for arrays, which are then served in their stored size."""
     mode: ImageMode = "RGB"
     """RGB, L for greyscale, or RGBA with the alpha of the file: 3, 1 or 4 channels. index keeps class numbers, as masks
@@ -437,37 +428,49 @@ class ImageConfig(ConfigModel):
         """Returns `from` as the path of .npy files, relative to `root`, or else to the configuration's folder."""
         return str((self.root or self._base) / Path(self.source or "").expanduser())
 
-    @model_validator(mode="after")
-    def _check_keys_go_together(self) -> Self:
-        given = self.model_fields_set
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields which keys follow from `like`, and which go with which mode and dtype."""
+        given, most = self.model_fields_set, _MOST_OF_TYPE.get(self.dtype)
         if self.like is not None:
-            stray = [key for key in ("resize", "scale", "ratio", "views", "frames") if key in given]
-            why = f"follows from like: {self.like}; remove it"
+            for key in ("resize", "scale", "ratio", "views", "frames"):
+                yield key in given, (key,), f"follows from like: {self.like}; remove it"
         else:
-            stray = [key for key in ("scale", "ratio") if key in given and self.resize != "random_crop"]
             why = f"belongs to resize: random_crop, but resize is {self.resize}; remove it, or change resize"
-        problems = [((key,), why) for key in stray] + [*self._find_number_problems()]
-        if problems:
-            raise build_validation_error(*problems)
-        return self
-
-    def _find_number_problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        if self.dtype != "uint8" and self.mode not in {"index", "raw"}:
-            yield ("dtype",), f"pixels of mode {self.mode} are uint8; remove it, or use mode: index or raw"
-        if self.dtype == "float32" and self.mode == "index":
-            yield ("dtype",), "class numbers are uint8 or uint16; use one of them, or mode: raw"
-        if self.mode == "raw" and self.channels is None:
-            yield ("channels",), "is missing; mode raw needs the number of channels that the files have"
+            for key in ("scale", "ratio"):
+                yield key in given and self.resize != "random_crop", (key,), why
+        yield (
+            self.dtype != "uint8" and self.mode not in {"index", "raw"},
+            ("dtype",),
+            f"pixels of mode {self.mode} are uint8; remove it, or use mode: index or raw",
+        )
+        yield (
+            self.dtype == "float32" and self.mode == "index",
+            ("dtype",),
+            "class numbers are uint8 or uint16; use one of them, or mode: raw",
+        )
+        yield (
+            self.mode == "raw" and self.channels is None,
+            ("channels",),
+            "is missing; mode raw needs the number of channels that the files have",
+        )
         for key in ("channels", "range"):
-            if self.mode != "raw" and getattr(self, key) is not None:
-                yield (key,), f"belongs to mode raw, but mode is {self.mode}; remove it, or use mode: raw"
-        if self.mode == "index" and self.normalize not in {None, "none"}:
-            yield ("normalize",), "class numbers are not normalized; remove it"
-        if self.mode in {"index", "raw"} and self.exact:
-            yield ("exact",), "is for JPEG; numbers of other files are always exact: remove it"
-        most = _MOST_OF_TYPE.get(self.dtype)
-        if self.fill is not None and most is not None and not 0 <= self.fill <= most:
-            yield ("fill",), f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds"
+            is_stray = self.mode != "raw" and getattr(self, key) is not None
+            yield is_stray, (key,), f"belongs to mode raw, but mode is {self.mode}; remove it, or use mode: raw"
+        yield (
+            self.mode == "index" and self.normalize not in {None, "none"},
+            ("normalize",),
+            "class numbers are not normalized; remove it",
+        )
+        yield (
+            self.mode in {"index", "raw"} and self.exact,
+            ("exact",),
+            "is for JPEG; numbers of other files are always exact: remove it",
+        )
+        yield (
+            self.fill is not None and most is not None and not 0 <= self.fill <= most,
+            ("fill",),
+            f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds",
+        )
 
     @property
     def channel_count(self) -> int:
@@ -486,6 +489,23 @@ class ImageConfig(ConfigModel):
         """Whether `from` is a pattern of file names."""
         return self.source is not None and "{" in self.source
 
+    @property
+    def array_form(self) -> ArrayForm | None:
+        """What the array of the image must hold; None for pixels of 8 bits."""
+        if self.mode == "index":
+            return ClassNumbers()
+        if self.mode == "RGBA":
+            return RawNumbers(CHANNELS_OF_MODE["RGBA"], "uint8")
+        return RawNumbers(self.channel_count, self.dtype) if self.mode == "raw" else None
+
+    def is_npy_of(self, source: DataSource) -> bool:
+        """Whether the image lies in .npy files, beside a `source` of arrays or as that source does."""
+        return self.source is not None and (source.kind == "npy" or parse_npy_path(self.source) is not None)
+
+    def find_shown(self, images: Mapping[str, ImageConfig]) -> ImageConfig:
+        """Returns the image whose size, geometry, views and frames this one has: itself, or the one it follows."""
+        return self if self.like is None else images.get(self.like, self)
+
 
 SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "weights": WeightsConfig,
@@ -501,3 +521,69 @@ SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "expect": ExpectConfig,
     "frames": FramesConfig,
 }
+
+
+# --- sources: one model for each kind, built from the settings that the format declares
+
+
+# The type of a key in a configuration, by the type of the format's setting; other types are used as they are.
+_KEY_TYPES: Final[dict[object, object]] = {
+    Path: DataPath,
+    str: Text,
+    tuple[float, float]: PixelRange,
+    Mapping[str, Scalar]: dict[str, ScalarValue],
+}
+
+
+class SourceModel(ConfigModel):
+    """The keys below `source`, of one kind."""
+
+    settings: ClassVar[type[DataSource]]
+
+    def build_source(self) -> DataSource:
+        """Returns the settings of the format, filled with the keys of this model."""
+        return self.settings(**{name: value for name, value in self if name != "kind"})
+
+    def list_rules(self) -> Iterator[Rule]:
+        """Yields what the format says of its own keys."""
+        for key, sentence in self.build_source().find_setting_mistakes():
+            yield True, (key,), sentence
+
+
+def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
+    """Returns the model of a kind: a key for each setting, whose text editors show as its description."""
+    hints = get_type_hints(settings, include_extras=True)
+    declared: Any = settings  # the settings of every format are a dataclass
+    keys: dict[str, Any] = {}
+    for each in fields(declared):
+        if not each.init:
+            continue
+        kind, *marks = get_args(hints[each.name])
+        is_optional = get_origin(kind) in {Union, UnionType} and NoneType in get_args(kind)
+        plain = next(part for part in get_args(kind) if part is not NoneType) if is_optional else kind
+        reader: Any = DataGlob if IS_PATTERN in marks else _KEY_TYPES.get(plain, plain)
+        about = next(mark for mark in marks if isinstance(mark, str))
+        default = ... if each.default is MISSING else each.default
+        keys[each.name] = (reader | None if is_optional else reader, Field(default, description=about))
+    kind = Literal.__getitem__(settings.kind)
+    model = create_model(settings.__name__, __base__=SourceModel, __doc__=settings.__doc__, kind=(kind, ...), **keys)
+    model.settings = settings
+    made: type[SourceModel] = model
+    return made
+
+
+SOURCE_MODELS: Final[dict[str, type[SourceModel]]] = {
+    kind: _build_source_model(each.settings) for kind, each in FORMATS.items()
+}
+ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_encoded)
+
+
+class _FilledSource:
+    """Makes pydantic validate by the models, and return the settings that they fill."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        models: Any = Annotated[Union[tuple(SOURCE_MODELS.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
+        return core_schema.no_info_after_validator_function(SourceModel.build_source, handler.generate_schema(models))
+
+
+FilledSource = Annotated[DataSource, _FilledSource()]

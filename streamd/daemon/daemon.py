@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamd.config.load import ConfigInput, add_error_locations, load_config
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.text import format_count, format_list

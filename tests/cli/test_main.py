@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ from typer.testing import CliRunner
 
 import streamd
 from streamd.cli.main import app
-from streamd.config.schema import build_json_schema
+from streamd.config.schema import format_json_schema
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -58,4 +57,4 @@ def test_without_typer_the_program_names_the_extra(module: str, program: str, ex
 def test_schema_prints_the_json_schema() -> None:
     done = CliRunner().invoke(app, ["schema"])
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"
+    assert done.stdout == format_json_schema()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.config.inherit import resolve_streams
+from streamd.config.load import resolve_streams
 from streamd.config.locations import ConfigProblem
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from streamd.config.load import add_error_locations, load_config, parse_yaml
 from streamd.config.locations import ConfigProblem
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.errors import ConfigError, MissingExtraError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from streamd.config import schema
 from streamd.config.load import load_config
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import MeanStd
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.host import MemoryLimit, count_processors
 from streamd.dataset.files import FolderSource
@@ -190,6 +190,19 @@ def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others
             "write [123.675, 123.675, 123.675]; if the images really are that",
         ),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
+        (
+            {"normalize": {"mean": [256] * 3, "std": [-1] * 3}},
+            "normalize.mean: found [256.0, 256.0, 256.0]; use a list of",
+        ),
+        (
+            {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
+            "write normalize: imagenet, or [123.675, 116.28, 103.53]",
+        ),
+        (
+            {"normalize": {"mean": [120] * 3, "std": [0.229, 0.224, 0.225]}},
+            "write normalize: imagenet, or [58.395, 57.12, 57.375]",
+        ),
+        ({"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}, "write normalize: minus_one_one, or [127.5"),
         ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "pixels cannot be divided by a std of 0"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 number, but mode RGB has 3"),
         ({"normalize": {"mean": [120] * 3}}, "normalize.std: is missing"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamd.config.image_rules import build_image_spec
+from streamd.config.images import build_image_spec
 from streamd.config.load import load_config
 from streamd.config.schema import StreamConfig
 from streamd.dataset.sources import FrameRule

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from support.installed_packages import Built
+from support.installed_packages import SCHEMA, Built
 
 from streamd.cli.main import app
+from streamd.config.schema import format_json_schema
 
-pytestmark = pytest.mark.package
+pytestmark = [pytest.mark.package, pytest.mark.timeout(180)]
 
 OF_THE_REPOSITORY = {".ci/run", ".gitignore"}  # what only whoever works on it needs
 OF_SETUPTOOLS = {"PKG-INFO", "setup.cfg"}
@@ -55,6 +56,17 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Built) -> N
         "streamd/daemon/monitor/page/index.html",
         "streamd/share/systemd/streamd.service",
     } <= names
+
+
+def test_wheel_sdist_and_editable_install_have_the_schema_that_the_command_prints(built: Built) -> None:
+    printed = format_json_schema().encode()
+    assert contents(built.wheel)[SCHEMA] == printed
+    assert (built.source / SCHEMA).read_bytes() == printed
+    with tarfile.open(built.sdist) as opened:
+        (inside,) = [member for member in opened if member.name.endswith(f"/{SCHEMA}")]
+        stored = opened.extractfile(inside)
+        assert stored is not None
+        assert stored.read() == printed
 
 
 def test_what_the_demo_leaves_in_a_clone_is_no_part_of_the_package(built: Built) -> None:

@@ -21,6 +21,7 @@ from support.daemon_process import stream_config, wait_until, write_images
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "requirements" / "test.txt"
+SCHEMA: Final = "streamd/config/config.schema.json"  # not in the repository: each build makes it
 LIMIT_S: Final = 120.0
 
 
@@ -36,7 +37,7 @@ def clean_copy(to: Path) -> Path:
 
 
 def build(what: str, source: Path, to: Path) -> Path:
-    """Has the backend build an `sdist` or a `wheel` of a folder, as pip and build do, and nothing fetched."""
+    """Has the backend build an `sdist`, `wheel` or `editable` of a folder, as pip and build do, and nothing fetched."""
     code = f"import sys, setuptools.build_meta as backend; backend.build_{what}(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", code, str(to)], cwd=source, capture_output=True, text=True, check=False, timeout=LIMIT_S
@@ -48,7 +49,7 @@ def build(what: str, source: Path, to: Path) -> Path:
 
 @dataclass(frozen=True)
 class Built:
-    """What is handed out, and the files that it was made of."""
+    """What is handed out, and the files that it was made of, which an editable install uses as they are."""
 
     source: Path
     sdist: Path
@@ -58,13 +59,19 @@ class Built:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """sdist and wheel of the checkout, and the wheel of the sdist."""
+    """sdist, wheel and editable install of one copy of the checkout, and the wheel of the sdist."""
     folder = tmp_path_factory.mktemp("built")
     source = clean_copy(folder / "source")
+    wheel = build("wheel", source, folder / "one")
+    # Each has to make the schema itself, so what the one before has left goes.
+    (source / SCHEMA).unlink()
     sdist = build("sdist", source, folder / "sdist")
     shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
-    return Built(source, sdist, build("wheel", source, folder / "one"), build("wheel", unpacked, folder / "other"))
+    wheel_of_sdist = build("wheel", unpacked, folder / "other")
+    (source / SCHEMA).unlink()
+    build("editable", source, folder / "links")
+    return Built(source, sdist, wheel, wheel_of_sdist)
 
 
 class Environment:

@@ -51,8 +51,8 @@ from streamd.cli.check.reader_pool import ReaderPool
 from streamd.cli.terminal import ProgressDisplay
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.cluster_settings import LOCAL_ADDRESS
 from streamd.core.host import count_processors, hold_temporary_folder
 from streamd.core.sampler import PAD_ID, SampleOrder, compute_ids_of_batches

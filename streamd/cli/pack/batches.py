@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
+from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.config.unserved import list_unserved_settings
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.permutation import Ids, Words, mix64

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from streamd.config.fields import MAX_SIDE
 from streamd.config.load import add_error_locations, load_config
-from streamd.config.parsers import MAX_SIDE
 from streamd.config.units import format_bytes
 from streamd.core import log
 from streamd.core.text import escape_unprintable, format_count

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from streamd.config.image_rules import build_image_spec
+from streamd.config.images import build_image_spec
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
