@@ -101,7 +101,19 @@ def draw_road(rng: Rng) -> tuple[Pixels, float]:
     zenith, haze = rng.choice(_SKIES)
     canvas[:horizon] = np.linspace(zenith, haze, horizon)[:, None]
     canvas[horizon:] = rng.choice(_VERGES)
-    _paint_road(rng, canvas[horizon:], project_ground(bend, horizon), half_width_m=rng.uniform(2.4, 3.8))
+    # Paints the road, and the lines on it, onto the rows below the horizon (G, 128, 3).
+    surface = canvas[horizon:]
+    ground = project_ground(bend, horizon)
+    half_width_m = rng.uniform(2.4, 3.8)
+    _blend_colour(surface, np.full(3, rng.uniform(0.26, 0.52)), compute_strip_coverage(ground, 0, half_width_m))
+    half_line_m = rng.uniform(0.07, 0.13)
+    middle = compute_strip_coverage(ground, 0, half_line_m)
+    if rng.binomial(1, 0.6):
+        middle *= (ground.depth_m + rng.uniform(0, 10)) % 8 < rng.uniform(2.5, 5)  # dashes, every eight metres
+    _blend_colour(surface, rng.choice(_LINE_COLOURS), middle)
+    if rng.binomial(1, 0.75):
+        for edge_m in (0.3 - half_width_m, half_width_m - 0.3):
+            _blend_colour(surface, _LINE_COLOURS[0], compute_strip_coverage(ground, edge_m, half_line_m))
 
     canvas *= rng.uniform(0.5, 1.1)  # the time of day
     canvas += rng.normal(0, 0.03, canvas.shape)
@@ -123,19 +135,6 @@ def compute_strip_coverage(ground: GroundView, middle_m: float, half_m: float) -
     beside, reach = ground.across_m - middle_m, ground.pixel_m / 2
     inside = np.minimum(beside + reach, half_m) - np.maximum(beside - reach, -half_m)
     return np.clip(inside / ground.pixel_m, 0, 1)
-
-
-def _paint_road(rng: Rng, surface: Field, ground: GroundView, half_width_m: float) -> None:
-    """Paints the road, and the lines on it, onto the rows below the horizon (G, 128, 3)."""
-    _blend_colour(surface, np.full(3, rng.uniform(0.26, 0.52)), compute_strip_coverage(ground, 0, half_width_m))
-    half_line_m = rng.uniform(0.07, 0.13)
-    middle = compute_strip_coverage(ground, 0, half_line_m)
-    if rng.binomial(1, 0.6):
-        middle *= (ground.depth_m + rng.uniform(0, 10)) % 8 < rng.uniform(2.5, 5)  # dashes, every eight metres
-    _blend_colour(surface, rng.choice(_LINE_COLOURS), middle)
-    if rng.binomial(1, 0.75):
-        for edge_m in (0.3 - half_width_m, half_width_m - 0.3):
-            _blend_colour(surface, _LINE_COLOURS[0], compute_strip_coverage(ground, edge_m, half_line_m))
 
 
 def _blend_colour(surface: Field, colour: npt.NDArray[np.float64], cover: Field) -> None:

@@ -248,21 +248,17 @@ class StopSignals:
                 continue
             came += 1
             if came > 1:
-                self._end_process(data[0])
+                # Removes half-written files and ends the process without waiting for its main thread. The main thread
+                # goes on until `os._exit`. Under the lock it makes no further folder, and in a folder that has been
+                # renamed it can make no file: it only knows the old name.
+                number = data[0]
+                self._folders_lock.acquire()  # never released
+                for folder in self._folders:
+                    with suppress(OSError):
+                        shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}.removed")), ignore_errors=True)
+                os._exit(128 + number)
             if self._was_deferred:
                 self._print_notice()
-
-    def _end_process(self, number: int) -> None:
-        """Removes half-written files and ends the process without waiting for its main thread.
-
-        The main thread goes on until `os._exit`. Under the lock it makes no further folder, and in a folder that has
-        been renamed it can make no file: it only knows the old name.
-        """
-        self._folders_lock.acquire()  # never released
-        for folder in self._folders:
-            with suppress(OSError):
-                shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}.removed")), ignore_errors=True)
-        os._exit(128 + number)
 
 
 # --- the progress of a long command

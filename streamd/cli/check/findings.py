@@ -510,7 +510,22 @@ def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> 
         for group in copies if options.everything else ():
             yield _format_named_line("", "  " + " = ".join(group))
     if stream.unreadable:
-        yield from _format_unreadable(stream.unreadable, stream.bad_samples, options)
+        files = stream.unreadable
+        bad = stream.bad_samples
+        shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
+        raised = sum(each.effect == "transform" for each in files)
+        counts = [(len(files) - raised, bad.format_unreadable(len(files) - raised))]
+        counts.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
+        yield _format_named_line("bad", " and ".join(text for count, text in counts if count), "red")
+        yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
+        if left_out:
+            yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
+        end = (
+            "the daemon would stop the stream"
+            if bad.stops
+            else f"the stream continues, since up to {format_count(bad.allowed, 'picture')} may be bad"
+        )
+        yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
     yield from _format_costs(stream)
 
 
@@ -598,25 +613,6 @@ def _format_images(pictures: ImageSummary) -> str:
     enlarged = f"; {pictures.enlarged:,} smaller than wanted, enlarged" if pictures.enlarged else ""
     transparent = f"; {pictures.transparent:,} with transparency, placed on white" if pictures.transparent else ""
     return f"{formats}; {sizes}{enlarged}{transparent}"
-
-
-def _format_unreadable(
-    files: Sequence[UnreadableFile], bad: BadSampleOutcome, options: ReportOptions
-) -> Iterator[ReportLine]:
-    shown, left_out = (files, 0) if options.everything else split_long_list(files, _SHOWN_FILES)
-    raised = sum(each.effect == "transform" for each in files)
-    counts = [(len(files) - raised, bad.format_unreadable(len(files) - raised))]
-    counts.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
-    yield _format_named_line("bad", " and ".join(text for count, text in counts if count), "red")
-    yield from (_format_named_line("", f"  {each.file}: {each.reason}") for each in shown)
-    if left_out:
-        yield _format_named_line("", f"  ... {left_out} more (--all or --json names them)", "dim")
-    end = (
-        "the daemon would stop the stream"
-        if bad.stops
-        else f"the stream continues, since up to {format_count(bad.allowed, 'picture')} may be bad"
-    )
-    yield _format_named_line("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 
 
 def _format_capacity(capacity: TrainerCapacity) -> str:

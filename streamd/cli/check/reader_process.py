@@ -118,7 +118,14 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
                 digest = _compute_content_digest(b"".join(_list_all_files(files)))
                 _count_odd_boxes(seen, sample_id, landed, reader)
                 _count_odd_pictures(seen, sample_id, files, reader.spec.images)
-                sizes = _find_upright_sizes(files, landed, reader)
+                # The upright (height, width) of each image of a sample. Images with views land in several ways, and
+                # clips have several files, of which the first one counts.
+                sizes = {
+                    name: landed[name].source
+                    if name in landed
+                    else read_geometry(data if isinstance(data, bytes) else data[0], image).source
+                    for (name, image), data in zip(reader.spec.images.items(), files, strict=True)
+                }
                 count_odd_sizes(seen, sample_id, sizes, reader.spec.images)
                 if sample_id in counted:
                     count_class_pixels(seen, files, reader.spec.images)
@@ -208,19 +215,6 @@ def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometri
 def _list_all_files(files: SampleBytes) -> Iterator[bytes]:
     """Yields the files of all images of a sample, those of clips one by one."""
     return (each for image in files for each in ((image,) if isinstance(image, bytes) else image))
-
-
-def _find_upright_sizes(files: SampleBytes, landed: SampleGeometries, reader: StreamReader) -> dict[str, Size]:
-    """Returns the upright (height, width) of each image of a sample.
-
-    Images with views land in several ways, and clips have several files, of which the first one counts.
-    """
-    return {
-        name: landed[name].source
-        if name in landed
-        else read_geometry(data if isinstance(data, bytes) else data[0], image).source
-        for (name, image), data in zip(reader.spec.images.items(), files, strict=True)
-    }
 
 
 def _count_odd_pictures(

@@ -225,14 +225,6 @@ class BatchDecoder:
             await self._wait_for_future_or_failure(asyncio.ensure_future(self._batch_filled.wait()))
         job = self._filled_jobs.pop(self._next_to_return)
         self._next_to_return += 1
-        return self._build_decoded_batch(job)
-
-    def release_batch(self, batch: DecodedBatch) -> None:
-        """Frees a batch's slot, which is used next, since the processor has it in its cache."""
-        self._free_slots.append(batch.slot)
-        self._request_next_batches()
-
-    def _build_decoded_batch(self, job: BatchJob) -> DecodedBatch:
         good = job.row_status == 0
         rows = read_slot_rows(self._stream.spec, job.delivered_ids, self._slots.map_slot(job.slot))
         return DecodedBatch(
@@ -241,6 +233,11 @@ class BatchDecoder:
             self._stream.list_bad_rows(0, job.key.index, job.row_status),
             job.slot,
         )
+
+    def release_batch(self, batch: DecodedBatch) -> None:
+        """Frees a batch's slot, which is used next, since the processor has it in its cache."""
+        self._free_slots.append(batch.slot)
+        self._request_next_batches()
 
     def _request_next_batches(self) -> None:
         """Begins as many batches as there are free slots for, up to the number that keeps all workers busy.
@@ -371,22 +368,7 @@ def list_and_open_stream(config: Config, name: str, folder: Path, progress: List
 
     Streams that share classes with it are listed, too: the classes shall have the numbers that trainers know.
     """
-    part = _select_family_config(config, name)
-    shutil.rmtree(folder, ignore_errors=True)
-    with add_error_locations(part):
-        write_sample_manifests(part, folder, progress)
-        streams = open_streams(part, folder)
-    try:
-        stream = next(stream for stream in streams if stream.spec.name == name)
-        yield stream
-    finally:
-        for stream in streams:
-            stream.manifest.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _select_family_config(config: Config, name: str) -> Config:
-    """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
+    # The configuration less the streams that have nothing to do with this one, and less what is done in serving.
     if name not in config.streams:
         known = ", ".join(config.streams)
         raise ConfigError(
@@ -400,7 +382,17 @@ def _select_family_config(config: Config, name: str) -> Config:
     unserved = [text for text in list_unserved_settings(part) if text.startswith("streams.")]
     if unserved:
         raise ConfigError("\n".join(placed(text, config.key_locations) for text in unserved))
-    return part
+    shutil.rmtree(folder, ignore_errors=True)
+    with add_error_locations(part):
+        write_sample_manifests(part, folder, progress)
+        streams = open_streams(part, folder)
+    try:
+        stream = next(stream for stream in streams if stream.spec.name == name)
+        yield stream
+    finally:
+        for stream in streams:
+            stream.manifest.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def build_packing_stream(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
