@@ -199,8 +199,8 @@ def _format_source_for_id(source: DataSource) -> str:
     Such keys are left out of the source's `repr`, so manifests that were made before a key existed stay valid.
     """
     declared: Any = source  # every source is a dataclass
-    later = {each.name: getattr(source, each.name) for each in fields(declared) if not each.repr}
-    given = {name: value for name, value in later.items() if value is not None}
+    later = {each.name: (getattr(source, each.name), each.default) for each in fields(declared) if not each.repr}
+    given = {name: value for name, (value, default) in later.items() if value != default}
     return f"{source!r}{given or ''}"
 
 
@@ -247,13 +247,14 @@ def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgre
 def describe_portable_settings(stream: StreamConfig) -> str:
     """Returns the settings that decide which samples a stream has, without the paths, which differ between hosts."""
     request, declared = stream.listing_request, cast("Any", stream.source)
-    keys = {
-        each.name: getattr(declared, each.name)
-        for each in fields(declared)
-        if each.name != "path" and not isinstance(getattr(declared, each.name), Path)
-    }
     version = _LISTING_VERSIONS.get(stream.source.kind, "")
-    given = {name: value for name, value in keys.items() if value is not None}
+    given = {
+        each.name: value
+        for each in fields(declared)
+        if each.name != "path" and not isinstance(value := getattr(declared, each.name), Path | None)
+        # A key that was added later counts only where it is given, as in the digest.
+        if each.repr or value != each.default
+    }
     labels = None if request.labels is None else {name: _drop_path(each) for name, each in request.labels.items()}
     weights = None if request.weights is None else _drop_path(request.weights)
     settings = f"{given}{version} {labels} {request.split} {weights}"
