@@ -241,6 +241,15 @@ def test_every_module_is_either_a_trainers_or_forbidden_to_it() -> None:
     assert forbidden & (TRAINER_FOLDERS | TRAINER_MODULES) == set()
 
 
+def test_the_map_of_a_folder_names_only_modules_that_are_there() -> None:
+    entry = re.compile(r"(?:^ *|(?<=\S)\s{2,})([a-z_0-9]+)[*/]?(?=\s{2,}\S)", re.MULTILINE)
+    for package in sorted((ROOT / "streamd").glob("*/**/__init__.py")):
+        map_of_folder = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+        named = {name for line in map_of_folder.splitlines() if "→" not in line for name in entry.findall(line)}
+        there = {path.stem for path in package.parent.iterdir()}
+        assert named <= there, f"{package.relative_to(ROOT)} names {', '.join(sorted(named - there))}"
+
+
 def test_all_of_core_is_pure_but_what_is_named_here() -> None:
     pure = of_contract("Pure modules: no I/O, no clock, no threads, no pixels", "source_modules")
 

@@ -1,7 +1,7 @@
 """The configuration as frozen models: the keys of config.yaml, with their defaults and bounds.
 
     Config ── listen, memory, workers, ...
-      └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_sections)
+      └─ streams: name -> StreamConfig ── source and the rest (schema_sections)
 
 A `ValueError` raised here is a whole sentence for the author of the file; `load` puts the place before it.
 

@@ -17,7 +17,7 @@ import numpy as np
 from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ShardFiles
-from streamd.dataset.paths.confined import (
+from streamd.dataset.paths.open_beneath import (
     UnfitFileError,
     check_file_size,
     check_file_unchanged,

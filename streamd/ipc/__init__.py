@@ -4,8 +4,8 @@ messages          between client and daemon             frames           their b
 worker_messages   between daemon and worker             progress_page    the row at which a worker is
 slots             memfds, created and sealed            mapping          mapped memory, and arrays lent from it
 fd_passing        descriptors for clients, and the detection of their death
-endpoint          the daemon's default address          parent_death     ends a helper with its parent
-record_datagrams  of the records above, which wait for room
+endpoint          the daemon's default address          inherited_state  what a new process corrects
+record_link       the worker's records over a socket    lifeline         how a client's death is seen
+key_files         key pairs of clients and daemons      router           the ROUTER socket
 local_daemon      the request of `streamd.local` to the daemon that it starts, and the lock with which that ends
-thumbnail_messages    the daemon's request to the process that draws bad samples
 """

@@ -127,8 +127,6 @@ def _build_probe_numbers(image: ImageSpec) -> Iterator[Numbers]:
         yield ((places * np.uint32(_MIXER)) >> np.uint32(32 - bits)).astype(image.dtype)
 
 
-# --- Samples whose images are rows of arrays, one array for each image, resized and cropped as files are.
-
 # --- Stored samples of which a slot does not hold one image just as it is stored: several images, or resized ones.
 
 SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row

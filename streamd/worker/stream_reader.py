@@ -22,7 +22,7 @@ from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache import DecodedCache, RecordLayout, UnfitCacheError
 from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
-from streamd.dataset.paths.confined import OtherFileError, UnfitFileError, read_file
+from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.decoders import BadFrameError, BadImageError

@@ -15,7 +15,7 @@ from support.tar_shards import pack
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset import shard_reader
-from streamd.dataset.paths.confined import UnfitFileError
+from streamd.dataset.paths.open_beneath import UnfitFileError
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.limits import MAX_FILE_BYTES

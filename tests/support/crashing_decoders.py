@@ -21,10 +21,10 @@ KILLED: Final = b"\0killed"  # by the signals that `kill` names, in their order,
 _WORKER: Final = """
     import os, signal, threading
     import numpy
-    import streamd.dataset.paths.confined as confined
+    import streamd.dataset.paths.open_beneath as open_beneath
     import streamd.decode.decoders as decode
 
-    decode_image, read_file = decode.decode_image, confined.read_file
+    decode_image, read_file = decode.decode_image, open_beneath.read_file
 
     def broken_decode(data, row, image, draw=None):
         for name in ("SIGSEGV", "SIGABRT", "SIGFPE"):
@@ -48,7 +48,7 @@ _WORKER: Final = """
             open(HERE + "/gate", "rb").close()
         return read_file(root, name, size, mtime_ns)
 
-    decode.decode_image, confined.read_file = broken_decode, broken_read
+    decode.decode_image, open_beneath.read_file = broken_decode, broken_read
 """
 _DAEMON: Final = """
     import streamd.limits as limits

@@ -16,7 +16,7 @@ from test_worker_sample_files import arrays, reading
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
-from streamd.dataset.paths.confined import read_file
+from streamd.dataset.paths.open_beneath import read_file
 from streamd.decode import pillow
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.worker import stream_reader

@@ -16,7 +16,7 @@ from support.transform_programs import Write
 
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.confined import read_file
+from streamd.dataset.paths.open_beneath import read_file
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage

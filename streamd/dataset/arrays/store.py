@@ -22,7 +22,8 @@ import numpy.typing as npt
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.dataset.arrays.pixels import can_copy_unconverted
 from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
-from streamd.dataset.paths.confined import UnfitFileError, check_file_unchanged, format_path, open_unchanged_file
+from streamd.dataset.paths.confined import format_path
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchanged, open_unchanged_file
 from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.mapping import map_readable

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from streamd.core.text import format_count
 from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
 from streamd.dataset.labels.encode import format_other_locations
+from streamd.dataset.manifest.columns import PathColumn
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import (
     IMAGE_SUFFIXES,
     ConfinedRoot,
-    PathColumn,
     format_first_names,
     format_path,
     is_file_beneath,

@@ -25,9 +25,8 @@ from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import ColumnRequest, select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.encode import FaultCollector, format_other_locations, raise_collected_faults
-from streamd.dataset.manifest.columns import split_rows_by_column_piece
+from streamd.dataset.manifest.columns import PathColumn, split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
-from streamd.dataset.paths.confined import PathColumn
 from streamd.dataset.sources import FrameRule, ImageSource, LabelSource, Scalar, build_images_key
 from streamd.errors import ConfigError
 

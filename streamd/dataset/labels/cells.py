@@ -29,8 +29,8 @@ from streamd.dataset.labels.encode import (
     parse_list_text,
 )
 from streamd.dataset.labels.text_encoding import BYTE_ORDER_MARK
+from streamd.dataset.manifest.columns import PathColumn
 from streamd.dataset.manifest.types import Int64s, LocationFormatter
-from streamd.dataset.paths.confined import PathColumn
 from streamd.errors import ConfigError
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; pyarrow's stubs, where installed, lack many functions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import logging
 import os
@@ -13,72 +12,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import Final, overload
+from typing import Final
 
 import numpy as np
 
 from streamd.core.host import check_regular_file
 from streamd.core.text import describe_name_difference, fold_name, format_count
+from streamd.dataset.manifest.columns import PathColumn
 from streamd.dataset.manifest.types import Int64s
 from streamd.errors import ConfigError
-from streamd.limits import MAX_FILE_BYTES
-
-# --- File names in a column of text: one blob, from which names are taken when needed.
-#
-# A Python list of ten million names would take a gigabyte.
-
-_BLOCK_NAMES: Final = 1 << 16  # ends converted to Python's int at a time, which is far cheaper than one by one
-
-
-class PathColumn(Sequence[bytes]):
-    """Names in `blob`, with their bounds in `ends` (n + 1). Single names can be replaced."""
-
-    def __init__(self, blob: memoryview, ends: Int64s) -> None:
-        self._blob = blob
-        self._ends = ends
-        self._replaced_names: dict[int, bytes] = {}
-
-    def __len__(self) -> int:
-        return int(self._ends.size) - 1
-
-    @overload
-    def __getitem__(self, row: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[bytes]: ...
-
-    def __getitem__(self, row: int | slice) -> bytes | list[bytes]:
-        rows = range(len(self))[row]
-        return list(self._slice_names(rows)) if isinstance(rows, range) else self._lookup_name(rows)
-
-    def __setitem__(self, row: int, name: bytes) -> None:
-        self._replaced_names[range(len(self))[row]] = name
-
-    def __iter__(self) -> Iterator[bytes]:
-        rows = range(len(self))
-        return chain.from_iterable(
-            self._slice_names(rows[start : start + _BLOCK_NAMES]) for start in rows[::_BLOCK_NAMES]
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(bytes.__eq__, self, other))
-
-    __hash__ = None  # type: ignore[assignment]  # as of a list, since names change
-
-    def _lookup_name(self, row: int) -> bytes:
-        name = self._replaced_names.get(row)
-        return bytes(self._blob[self._ends.item(row) : self._ends.item(row + 1)]) if name is None else name
-
-    def _slice_names(self, rows: range) -> Iterator[bytes]:
-        if self._replaced_names or rows.step != 1:
-            return map(self._lookup_name, rows)
-        ends = self._ends[rows.start : rows.stop + 1].tolist()
-        return (bytes(self._blob[begin:end]) for begin, end in pairwise(ends))
-
-
-# --- Disk access for sources: errors that a person can act on, links confined to a root, sizes of many files at once.
 
 MutableFiles = list[bytes] | PathColumn
 
@@ -322,102 +265,3 @@ def log_unmatched_labels(key: str, labels: Sequence[bytes], pictures: Mapping[by
 def format_first_names(names: Iterable[bytes]) -> str:
     """Formats the first few names for a message."""
     return ", ".join(format_path(name) for name, _ in zip(names, range(_SHOWN_FILES), strict=False))
-
-
-# --- Reads a file that a manifest names, and nothing outside its root.
-#
-# With openat2(RESOLVE_BENEATH) the kernel refuses every way out: `..`, absolute links, links that point outside.
-# Python has no wrapper for it, hence ctypes.
-
-
-_SYS_OPENAT2: Final = ctypes.c_long(437)  # the same on every Linux architecture
-_RESOLVE_BENEATH: Final = 0x08
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: a FIFO posing as an image must not hang us
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
-_HOW_POINTER: Final = ctypes.byref(_HOW)
-_HOW_BYTES: Final = ctypes.c_size_t(ctypes.sizeof(_HOW))
-_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: most arguments are ctypes objects
-_syscall.restype = ctypes.c_long
-
-
-class UnfitFileError(Exception):
-    """A file that must not or cannot be an image: not regular, too large, or changed since the manifest was made."""
-
-
-class OtherFileError(UnfitFileError):
-    """A name leads to something else than the listed file: out of the root, to no regular file, or to a changed one."""
-
-
-def _open_beneath(root: int, name: bytes) -> int:
-    descriptor = int(_syscall(_SYS_OPENAT2, root, name, _HOW_POINTER, _HOW_BYTES))
-    if descriptor >= 0:
-        return descriptor
-    code = ctypes.get_errno()
-    if code == errno.EXDEV:
-        raise OtherFileError("it lies outside the data's root")
-    raise OSError(code, os.strerror(code), os.fsdecode(name))
-
-
-def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
-    """Returns the bytes of `name` under the directory descriptor `root`.
-
-    Raises UnfitFileError when the file is not the one in the manifest, OSError when it cannot be read.
-    """
-    # No more than the listed size is read, so the limit on that size also limits the memory.
-    check_file_size(size)
-    descriptor = _open_beneath(root, name)
-    try:
-        try:
-            data = os.read(descriptor, size)
-            while len(data) < size and (more := os.read(descriptor, size - len(data))):
-                data += more
-        except OSError:  # from a folder or a pipe, for example
-            _check_regular_file(os.fstat(descriptor))
-            raise
-        # The file is checked after it was read: one that was written meanwhile would be half old and half new.
-        found = os.fstat(descriptor)
-        _check_regular_file(found)
-        check_file_size(found.st_size)
-        check_file_unchanged(found, size, mtime_ns)
-        if len(data) != size:
-            raise OtherFileError(f"stale: it has {len(data)} bytes, but {size} were listed")
-        return data
-    finally:
-        os.close(descriptor)
-
-
-def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int:
-    """Returns a descriptor of the file `name`, of any size, under the directory descriptor `root`.
-
-    Raises as `read_file`.
-    """
-    descriptor = _open_beneath(root, name)
-    try:
-        check_file_unchanged(os.fstat(descriptor), size, mtime_ns)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def check_file_size(size: int) -> None:
-    """Raises UnfitFileError for a file larger than any image may be."""
-    if size > MAX_FILE_BYTES:
-        raise UnfitFileError(f"the file has {size} bytes, and at most {MAX_FILE_BYTES} are allowed")
-
-
-def _check_regular_file(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise OtherFileError("not a regular file")
-
-
-def check_file_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
-    """Raises UnfitFileError unless the size and mtime are those in the manifest."""
-    if found.st_size != size or found.st_mtime_ns != mtime_ns:
-        raise OtherFileError("stale: changed since it was listed; restart with --rescan to list it again")

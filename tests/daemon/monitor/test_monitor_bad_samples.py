@@ -12,7 +12,7 @@ from streamd.daemon.monitor.snapshot import (
     classify_fault_reason,
 )
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
-from streamd.dataset.paths.confined import UnfitFileError, check_file_size
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size
 from streamd.decode.resize import BadImageError, check_image_size
 from streamd.decode.sniff import detect_format
 from streamd.limits import MAX_FILE_BYTES, MAX_PIXELS

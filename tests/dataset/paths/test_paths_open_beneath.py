@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.dataset.paths.confined import UnfitFileError, open_unchanged_file, read_file
+from streamd.dataset.paths.open_beneath import UnfitFileError, open_unchanged_file, read_file
 from streamd.limits import MAX_FILE_BYTES
 
 

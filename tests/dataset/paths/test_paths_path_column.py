@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.paths import confined
-from streamd.dataset.paths.confined import PathColumn
+from streamd.dataset.manifest import columns
+from streamd.dataset.manifest.columns import PathColumn
 
 
 def column_of(names: list[bytes]) -> PathColumn:
@@ -28,7 +28,7 @@ def test_a_path_column_behaves_like_a_list(names: list[bytes], some: slice, othe
 
 
 def test_names_of_several_blocks_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confined, "_BLOCK_NAMES", 3)
+    monkeypatch.setattr(columns, "_BLOCK_NAMES", 3)
     names = [b"%d" % row for row in range(11)]
     assert list(column_of(names)) == names
 
