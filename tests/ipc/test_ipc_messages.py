@@ -50,6 +50,7 @@ DEFINED: Final[set[type[Any]]] = {
     value
     for value in vars(messages).values()
     if isinstance(value, type) and issubclass(value, msgspec.Struct) and not value.__name__.startswith("_")
+    if value.__module__ == messages.__name__  # the status that a message carries is no message
 }
 
 
