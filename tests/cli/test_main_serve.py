@@ -36,7 +36,7 @@ def test_help_shows_the_options_and_loads_nothing_heavy(command: str, options: t
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("command", "library"), [("serve", "ruamel.yaml"), ("check", "rich.console")])
+@pytest.mark.parametrize(("command", "library"), [("serve", "ruamel.yaml"), ("check", "rich.cells")])
 def test_a_missing_library_names_the_extra(command: str, library: str) -> None:
     package = library.removesuffix(".console")
     done = run_streamd(f"sys.modules['{package}'] = None", command, "--config", "x")
