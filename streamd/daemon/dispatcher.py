@@ -119,7 +119,7 @@ class Dispatcher:
         self._receipt_sender = ReceiptSender(sender, status_builder, spawn, self._send_receipt, on_unreachable)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
-        self._is_draining = False
+        self._is_draining = self._is_closed = False
         self._loop_shares = TimeShares(OWN_USER, LOOP_SHARE, LOOP_BURST_S)
         released, paired = self._on_batches_released, self._status_builder.set_process
         callbacks = LifelineCallbacks(self._on_session_lost, self._on_session_closed, released, paired)
@@ -169,7 +169,8 @@ class Dispatcher:
         await self._session_manager.wait_until_no_sessions(interrupt)
 
     def close(self) -> None:
-        """Closes the lifelines, and drops queued batches, due receipts and the timer."""
+        """Closes the lifelines, and drops queued batches, due receipts and the timer. No event is handled after it."""
+        self._is_closed = True
         self.descriptor_server.close()
         self._receipt_sender.close()
         self._batch_sender.close()
@@ -405,6 +406,9 @@ class Dispatcher:
 
     def _handle_scheduler_events(self, *events: Event, is_fresh: bool = False) -> None:
         """Handles events that arrived together, with one decision. `is_fresh`: all report batches just decoded."""
+        # Workers report until they have ended, which is after `close`, when no task may start any more.
+        if self._is_closed:
+            return
         if events:
             now_s = time.monotonic()
             self._perform_scheduler_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)

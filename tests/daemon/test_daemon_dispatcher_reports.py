@@ -119,3 +119,15 @@ async def test_one_confirmation_of_each_receipt_is_due_and_no_other(stream: Serv
             pass
         await asyncio.gather(*rig.tasks)
         assert [rig.send(b"other", confirmation, header) for _ in range(2)] == [True, False]
+
+
+async def test_a_batch_that_is_ready_after_the_end_is_sent_to_nobody_and_starts_nothing(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        header = rig.subscribe(b"me", WISH)
+        rig.send(b"me", Progress(stream.spec.batches, (), 0, 0), header)
+        rig.dispatcher.drain_sessions()
+        rig.router.take_messages(b"me")
+        rig.dispatcher.close()
+
+        assert rig.finish_batches()
+        assert (rig.router.take_messages(b"me"), rig.tasks) == ([], [])
