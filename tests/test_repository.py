@@ -56,7 +56,6 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "ipc.local_daemon",
         "ipc.mapping",
         "ipc.messages",
-        "ipc.referral",
     }
 )
 

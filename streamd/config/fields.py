@@ -284,13 +284,11 @@ Size = Annotated[
     Annotated[tuple[_Side, _Side], _LIST, Field(examples=[[128, 128]])] | Literal["stored"] | None,
     RefusedAs("image_size"),
 ]
-CropScale = Annotated[
-    tuple[_CropShare, _CropShare], _LIST, _require("bounds", lambda ends: ends[0] <= ends[1]), RefusedAs("bounds")
-]
+CropScale = Annotated[tuple[_CropShare, _CropShare], _LIST, _ASCENDING, RefusedAs("bounds")]
 CropRatio = Annotated[
     tuple[_WidthByHeight, _WidthByHeight],
     _LIST,
-    _require("bounds", lambda ends: ends[0] <= ends[1]),
+    _ASCENDING,
     RefusedAs("bounds"),
 ]
 PixelRange = Annotated[

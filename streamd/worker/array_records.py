@@ -382,7 +382,7 @@ class ArrayRecords(RecordStore):
         self.stores.clear()
 
 
-# --- Samples of several images, or with boxes and points, that a cache keeps whole: see `dataset.cache.record`.
+# --- Samples of several images, or with boxes and points, that a cache keeps whole: see `dataset.cache`.
 
 
 class CachedRecords(RecordStore):
