@@ -406,6 +406,7 @@ class GateKeeper(GateLinks):
 
     def close(self) -> None:
         """Stops waiting for clients, and ends the door and all gates."""
+        self._spawn = None  # what the door has asked for and nobody has read yet starts no gate any more
         if self._knocks is not None:
             asyncio.get_running_loop().remove_reader(self._knocks)
             self._knocks.close()

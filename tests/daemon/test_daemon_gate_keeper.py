@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from support.coroutine_tests import wait_for_condition
 from support.other_users import DAEMON_USER, MEMBER, as_member, connect_as_member
 
 from streamd.daemon.gate_keeper import GateKeeper, GateProcess
-from streamd.ipc.record_link import RecordLink
+from streamd.ipc.record_link import USER, RecordKind, RecordLink
 from streamd.limits import QUESTION_WEIGHT
 
 LIMIT_S = 30.0
@@ -239,6 +239,40 @@ async def test_closing_ends_the_door_and_every_gate(folder: Path) -> None:
         pids = rig.keeper.list_pids()
         assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+async def test_a_door_that_asks_after_the_end_gets_no_gate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doors: list[StandInProcess] = []
+
+    class StandInProcess:
+        """A process that says what the test has it say, and ends when it is killed."""
+
+        pid = 0
+
+        def __init__(self, on_record: Callable[[RecordKind, bytes], None], *_: object) -> None:
+            self.on_record, self.ended = on_record, asyncio.Event()
+            doors.append(self)
+
+        async def start(self, *_: object) -> None:
+            """Starts nothing."""
+
+        def send_record(self, *_: object) -> None:
+            """Nobody reads what is sent to it."""
+
+        def kill(self) -> None:
+            self.ended.set()
+
+        async def wait_until_ended(self) -> str:
+            await self.ended.wait()
+            return "it was killed"
+
+    monkeypatch.setattr("streamd.daemon.gate_keeper.GateProcess", StandInProcess)
+    async with kept(folder) as rig:
+        connect_as_member(rig.public).close()
+        await wait_for_condition(lambda: doors, "the door runs")
+        rig.keeper.close()
+        doors[0].on_record(RecordKind.WANTED, USER.pack(MEMBER))
+        assert len(doors) == 1
 
 
 @pytest.mark.long
