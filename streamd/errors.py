@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
 
 DISTRIBUTION: Final = "streamd-loader"  # the name on PyPI, where `streamd` is another project
 
@@ -42,6 +42,18 @@ class StreamdError(Exception):
     """The base class of all errors that streamd raises."""
 
     exit_status = 1
+
+    def copy(self) -> Self:
+        """Returns the same error without a traceback, to raise an error that stays stored.
+
+        A stored error that is raised itself keeps the frames that it passed through, and with them the batch that a
+        loop held.
+        """
+        copy = self.__class__.__new__(self.__class__, *self.args)
+        copy.__dict__.update(self.__dict__)
+        if self.__cause__ is not None:
+            copy.__cause__ = self.__cause__
+        return copy
 
 
 class ConfigError(StreamdError):

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -116,9 +117,13 @@ class IOThread:
         self._is_stopping = True
         self._returns.wake_thread()
 
-    def return_lease(self, received: ReceivedBatch) -> None:
-        """Ends the lease of a batch. Called by finalisers, in any thread, even within the garbage collector."""
-        self._returns.return_lease(received.connection, received.number)
+    def build_lease_end(self, received: ReceivedBatch) -> Callable[[], None]:
+        """Returns what ends the lease of a batch. Finalisers call it in any thread, even within the garbage collector.
+
+        It keeps `received` alive, which ends the lease too, and does not reach this object: the garbage collector sees
+        no references of arrays, so a batch that reached its stream would never be collected with it.
+        """
+        return partial(self._returns.end_lease, received)
 
     def set_immediate_lease_reports(self, *, now: bool) -> None:
         """Reports every ended lease at once while `now`, since the daemon has no credit left to send on."""

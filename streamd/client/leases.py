@@ -153,6 +153,10 @@ class LeaseReturns:
 
         self._open_leases[whose] = weakref.ref(received, give_back)
 
+    def end_lease(self, received: ReceivedBatch) -> None:
+        """Ends the lease of a batch, once: see `return_lease`."""
+        self.return_lease(received.connection, received.number)
+
     def return_lease(self, connection: int, number: int) -> None:
         """Ends a lease, once. Called by finalisers, in any thread, even within the garbage collector.
 

@@ -602,7 +602,7 @@ class Stream:
             token=partial(
                 encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
             ),
-            on_return=partial(self._io_thread.return_lease, received),
+            on_return=self._io_thread.build_lease_end(received),
             find_names=self._find_names,
         )
 

@@ -244,7 +244,7 @@ def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(daemon: Daemon
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
-    one.io_thread.return_lease(received)
+    one.io_thread.build_lease_end(received)()
     assert not daemon.has_message(100)
     one.io_thread.set_immediate_lease_reports(now=True)
     assert daemon.receive() == Progress(CREDIT + 1, (0,), 1, 0)
@@ -259,7 +259,7 @@ def test_stop_says_goodbye_and_later_lease_returns_are_harmless(daemon: Daemon, 
     assert isinstance(daemon.receive(), Goodbye)
     daemon.close_lifeline()
     stopping.join(LIMIT_S)
-    one.io_thread.return_lease(received)
+    one.io_thread.build_lease_end(received)()
     assert not one.io_thread._thread.is_alive()
 
 
@@ -318,7 +318,7 @@ def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daem
     before = [one.take(), one.take()]
     assert in_a_forked_child(lambda: None) == 0
     for received in [*before, one.take()]:
-        one.io_thread.return_lease(received)
+        one.io_thread.build_lease_end(received)()
     one.io_thread.set_immediate_lease_reports(now=True)
     told: list[int] = []
     retired: list[int] = []

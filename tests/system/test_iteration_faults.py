@@ -20,7 +20,8 @@ from support.running_trainers import Trainer, trainers
 
 import streamd
 from streamd.client import Client, Stream
-from streamd.errors import ConnectError, ForkedClientError
+from streamd.client.leases import HELD_OVER_CONNECTIONS
+from streamd.errors import ClosedError, ConnectError, ForkedClientError
 
 pytestmark = pytest.mark.long
 
@@ -164,6 +165,41 @@ def test_a_batch_that_a_forked_child_holds_stays_unchanged_while_its_parent_read
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         for end in go_on:
             os.close(end)
+
+
+@pytest.mark.parametrize("is_error_kept", [False, True], ids=["error dropped", "error kept by the program"])
+def test_a_loop_that_is_closed_while_it_waits_keeps_no_batch(
+    daemon: DaemonProcess, client: Client, *, is_error_kept: bool
+) -> None:
+    seen: list[int] = []
+    kept: list[ClosedError] = []
+
+    def read_until_closed(stream: Stream) -> None:
+        try:
+            for batch in stream:
+                seen.append(batch.index)  # noqa: PERF401 - a loop that holds its batch
+        except ClosedError as error:
+            if is_error_kept:
+                kept.append(error)
+
+    stream = client.subscribe("train", prefetch=2)
+    reading = threading.Thread(target=read_until_closed, args=[stream])
+    reading.start()
+    wait_until(lambda: seen, "the loop has a batch")
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: stream._handoff._waiters, "the loop waits for a batch")
+        stream.close()
+        reading.join()
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    if is_error_kept:  # its traceback holds the loop's frame, until the program drops it together with the stream
+        assert len(HELD_OVER_CONNECTIONS) == 1
+        holder: list[object] = [stream, kept.pop()]
+        holder.append(holder)
+        del stream, holder
+        gc.collect()
+    assert not HELD_OVER_CONNECTIONS
 
 
 # --- interrupting
