@@ -174,8 +174,7 @@ def be_trainer(endpoint: str) -> Client:
 
 def measure_client(array: Path) -> Client:
     """From decoded images, so that the pace is held and no decoder takes part."""
-    stream = {**run.STREAM, "source": {"kind": "npy", "path": str(array.resolve())}, "labels": {}}
-    with run.serve_stream(stream) as serving:
+    with run.serve_stream(run.array_stream(array)) as serving:
         answer = run.run_json([sys.executable, __file__, "--trainer", serving.endpoint])
     return Client(**answer)
 

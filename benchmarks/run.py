@@ -166,6 +166,11 @@ def folder_stream(data: Path) -> dict[str, Any]:
     return {"source": {"kind": "folder", "path": str(data.resolve())}, **STREAM}
 
 
+def array_stream(array: Path) -> dict[str, Any]:
+    """The stream of the decoded images in `array`, a .npy."""
+    return {**STREAM, "source": {"kind": "npy", "path": str(array.resolve())}, "labels": {}}
+
+
 def build_settings(stream: Mapping[str, Any], workers: int | str = "auto") -> dict[str, Any]:
     """The configuration of a daemon that serves `stream` as `train`."""
     return {"memory": f"{MEMORY_BYTES >> 20}MiB", "workers": workers, "streams": {"train": dict(stream)}}

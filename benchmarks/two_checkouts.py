@@ -1,6 +1,6 @@
 """Compares the processor time of a batch in two checkouts, in alternation, on the same data.
 
-    python benchmarks/two_checkouts.py OLD NEW [--rounds 9] [--epochs 2] [--data FOLDER] [--results FILE.json]
+    python benchmarks/two_checkouts.py OLD NEW [--arrays] [--rounds 9] [--epochs 2] [--data FOLDER] [--results FILE]
 
 OLD and NEW are folders, as `git worktree add FOLDER COMMIT` makes them. Both run with this interpreter and its
 libraries, each with its own streamd, which PYTHONPATH puts first. A checkout's daemon is started by the entry point in
@@ -21,11 +21,11 @@ import random
 import statistics
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import make_data
 import processes
@@ -105,16 +105,15 @@ def measure_cost(checkout: Checkout, daemon: run.Daemon, epochs: int) -> BatchCo
     return drained.cost
 
 
-def serve_checkout(checkout: Checkout, data: Path) -> AbstractContextManager[run.Daemon]:
-    """A daemon of the checkout that serves the data as `train`, stopped at the end."""
-    stream = run.folder_stream(data)
+def serve_checkout(checkout: Checkout, stream: Mapping[str, Any]) -> AbstractContextManager[run.Daemon]:
+    """A daemon of the checkout that serves the stream as `train`, stopped at the end."""
     return run.serve_stream(stream, command=checkout.command(), environment=checkout.environment)
 
 
-def measure_round(number: int, old: Checkout, new: Checkout, data: Path, epochs: int) -> Round:
+def measure_round(number: int, old: Checkout, new: Checkout, stream: Mapping[str, Any], epochs: int) -> Round:
     """Both, twice: in odd rounds the old one first and last, in even rounds the new one."""
     outer, inner = (old, new) if number % 2 else (new, old)
-    with serve_checkout(outer, data) as first, serve_checkout(inner, data) as second:
+    with serve_checkout(outer, stream) as first, serve_checkout(inner, stream) as second:
         turns = ((outer, first), (inner, second), (inner, second), (outer, first))
         one, two, three, four = (measure_cost(checkout, daemon, epochs) for checkout, daemon in turns)
     costs = {outer.path: mean_cost(one, four), inner.path: mean_cost(two, three)}
@@ -168,6 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The processor time of a batch in two checkouts, in alternation.")
     parser.add_argument("old", type=Path, metavar="OLD")
     parser.add_argument("new", type=Path, metavar="NEW")
+    parser.add_argument("--arrays", action="store_true", help="serve the decoded images, from one .npy")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
@@ -177,10 +177,14 @@ def main() -> None:
         parser.error(f"--rounds: at least {FEWEST_ROUNDS}")
     old, new = open_checkout(options.old), open_checkout(options.new)
     make_data.make(options.data)
+    stream = run.folder_stream(options.data)
+    if options.arrays:
+        make_data.make_array(options.data, options.data.with_suffix(".npy"))
+        stream = run.array_stream(options.data.with_suffix(".npy"))
     print("processor time a batch, all together (daemon and workers + trainer):")
     rounds: list[Round] = []
     for number in range(1, options.rounds + 1):
-        rounds.append(measure_round(number, old, new, options.data, options.epochs))
+        rounds.append(measure_round(number, old, new, stream, options.epochs))
         print(f"round {number}: {describe_round(rounds[-1])}", flush=True)
     if options.results:
         options.results.write_text(json.dumps([asdict(each) for each in rounds], indent=2) + "\n")

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import run
 import two_checkouts
 from processes import BatchCost
 from support.daemon_process import write_images
@@ -72,9 +73,7 @@ def test_a_checkout_is_started_by_its_own_entry_point(tmp_path: Path) -> None:
         open_checkout(tmp_path / "elsewhere")
 
 
-def test_the_checkouts_take_turns_so_that_a_drift_falls_on_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkouts_take_turns_so_that_a_drift_falls_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = Checkout(Path("/old"), "a:b"), Checkout(Path("/new"), "a:b")
     measured: list[Checkout] = []
 
@@ -84,9 +83,9 @@ def test_the_checkouts_take_turns_so_that_a_drift_falls_on_both(
 
     monkeypatch.setattr(two_checkouts, "serve_checkout", lambda *_: nullcontext())
     monkeypatch.setattr(two_checkouts, "measure_cost", measure)
-    assert measure_round(1, old, new, tmp_path, 1) == Round(BatchCost(2.5, 25.0), BatchCost(2.5, 25.0))
+    assert measure_round(1, old, new, {}, 1) == Round(BatchCost(2.5, 25.0), BatchCost(2.5, 25.0))
     assert measured == [old, new, new, old]
-    assert measure_round(2, old, new, tmp_path, 1) == Round(BatchCost(6.5, 65.0), BatchCost(6.5, 65.0))
+    assert measure_round(2, old, new, {}, 1) == Round(BatchCost(6.5, 65.0), BatchCost(6.5, 65.0))
     assert measured[4:] == [new, old, old, new]
 
 
@@ -102,7 +101,7 @@ def test_fewer_rounds_than_tell_anything_are_refused(
 @pytest.mark.bench
 def test_this_checkout_is_measured_by_a_daemon_and_a_trainer_of_its_own(tmp_path: Path) -> None:
     checkout = open_checkout(ROOT)
-    with serve_checkout(checkout, write_images(tmp_path / "data", {"cat": 40})) as daemon:
+    with serve_checkout(checkout, run.folder_stream(write_images(tmp_path / "data", {"cat": 40}))) as daemon:
         cost = measure_cost(checkout, daemon, epochs=2)
     assert cost.daemon_ms > 0
     assert cost.trainer_ms > 0
