@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import keras
 import numpy as np
 import numpy.typing as npt
 
-from streamd.client import Batch, notebook
+from streamd.client import Batch, Client, notebook
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import ImageSpec
 from streamd.core.text import format_list
@@ -152,13 +152,6 @@ def describe_loss(
 _MAX_DRAWN: Final = 8  # batches, where several were executed together
 
 
-class BatchClient(Protocol):
-    """The methods of a client that `NanGuard` calls."""
-
-    def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
-    def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
-
-
 class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Ends a training when its loss is NaN or infinite, and saves the batch that caused it as a page of pictures.
 
@@ -176,7 +169,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     makes for each trial, has the same data and client. Raises ConfigError for `data` that fit_data did not make.
     """
 
-    def __init__(self, data: StreamAdapter, client: BatchClient, directory: str | Path = ".") -> None:
+    def __init__(self, data: StreamAdapter, client: Client, directory: str | Path = ".") -> None:
         super().__init__()
         if not isinstance(data, StreamAdapter):
             raise ConfigError(f"NanGuard needs what fit_data gave to fit, not {type(data).__name__}")
