@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 
 from streamd.client.handoff import Handoff
 from streamd.client.sockets import is_socket_listening
@@ -133,10 +134,35 @@ class WaitPolicy:
             self._has_collected = True
             return
         now_s = time.monotonic()
-        if (away_since_s := self.handoff.away_since_s) is None:
-            self._check_present_daemon(now_s)
-        else:
-            self._check_absent_daemon(now_s, away_since_s)
+        # The daemon is away: patience runs, and a line about it is printed from time to time.
+        if (away_since_s := self.handoff.away_since_s) is not None:
+            since_s, self._away_since_s, self._served_since_s = max(away_since_s, self._since_s), away_since_s, now_s
+            away_s = now_s - since_s
+            if self.patience_s is not None and away_s >= self.patience_s:
+                refusal = self.describe_refusal()
+                absence = "has not admitted this stream" if refusal else "has been away"
+                why = f"the daemon {absence} for {away_s:.0f} s, which is as long as patience allows"
+                raise ConnectError(self.endpoint, f"{why}: {refusal}" if refusal else why)
+            self.reporter.report_absence(now_s, since_s, partial(self._describe_absence, now_s - away_since_s))
+            return
+        # Standard case: the daemon is present. It is pinged, and a line says from time to time what is waited for.
+        self._report_return(now_s)
+        self.ping_daemon()
+        awaited = self.describe_awaited()
+        line = ""
+        if awaited and now_s >= self._printed_s + AWAY_LINE_S:
+            line = f"waiting until {awaited} are there; `streamd status` says more"
+        # A daemon that does not answer a ping counts as away, so a present one has answered the ping before this one.
+        if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
+            line = (
+                f"no {self.wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self.endpoint} is "
+                "running, and `streamd status` shows what it is doing"
+            )
+        if line:
+            is_first, self._printed_s = self._printed_s == self._since_s, now_s
+            print_stderr_line(line, after_progress=is_first)
+        if awaited:
+            self._served_since_s = now_s
 
     def end_wait(self) -> None:
         """Prints that the daemon is back if its absence was reported; drops that report if the daemon is still away."""
@@ -148,36 +174,6 @@ class WaitPolicy:
 
     def _list_credit_blocking_batches(self) -> list[tuple[int, int]]:
         return self.handoff.list_credit_blocking_batches() if self.for_batch else []
-
-    def _check_present_daemon(self, now_s: float) -> None:
-        self._report_return(now_s)
-        self.ping_daemon()
-        awaited = self.describe_awaited()
-        if awaited and now_s >= self._printed_s + AWAY_LINE_S:
-            self._print_line(now_s, f"waiting until {awaited} are there; `streamd status` says more")
-        # A daemon that does not answer a ping counts as away, so a present one has answered the ping before this one.
-        if not awaited and now_s >= max(self._served_since_s, self._printed_s) + AWAY_LINE_S:
-            self._print_line(
-                now_s,
-                f"no {self.wanted} for {now_s - self._served_since_s:.0f} s; the daemon at {self.endpoint} is "
-                "running, and `streamd status` shows what it is doing",
-            )
-        if awaited:
-            self._served_since_s = now_s
-
-    def _print_line(self, now_s: float, text: str) -> None:
-        is_first, self._printed_s = self._printed_s == self._since_s, now_s
-        print_stderr_line(text, after_progress=is_first)
-
-    def _check_absent_daemon(self, now_s: float, away_since_s: float) -> None:
-        since_s, self._away_since_s, self._served_since_s = max(away_since_s, self._since_s), away_since_s, now_s
-        away_s = now_s - since_s
-        if self.patience_s is not None and away_s >= self.patience_s:
-            refusal = self.describe_refusal()
-            absence = "has not admitted this stream" if refusal else "has been away"
-            why = f"the daemon {absence} for {away_s:.0f} s, which is as long as patience allows"
-            raise ConnectError(self.endpoint, f"{why}: {refusal}" if refusal else why)
-        self.reporter.report_absence(now_s, since_s, lambda: self._describe_absence(now_s - away_since_s))
 
     def _describe_absence(self, away_s: float) -> str:
         """Returns the line to print, and chooses the text of the later line about the daemon's return."""

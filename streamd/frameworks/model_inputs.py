@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from streamd.client import Batch
+from streamd.client import Batch, Stream
 from streamd.client.waiting import print_stderr_line
 from streamd.core.display import get_number_range
-from streamd.core.receipt import Receipt
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count, format_list
 from streamd.errors import ConfigError, StreamdError, suggest_name
+from streamd.headroom import Replay
 
 Array = npt.NDArray[Any]
-Step = TypeVar("Step")
 
 # --- The choice of what goes into a model, and of what it learns.
 
@@ -230,42 +229,8 @@ def _parse_class_weight(name: int | str, weight: object) -> float:
 
 # --- A batch becomes the arrays of a model.
 
-
-class FeedStream(Protocol):
-    """The attributes of a stream that a feed uses. `Stream` has them, and `headroom.Replay`, which stands in its place.
-
-    `epoch` is that of the next batch. `len` is the number of steps of a whole epoch, `steps_left` that of the rest of
-    the present one. `epochs_left` is the number of epochs with steps left, including the present one; None for no end.
-    """
-
-    @property
-    def spec(self) -> StreamSpec: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world(self) -> int: ...
-    @property
-    def receipts(self) -> Sequence[Receipt]: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def steps_left(self) -> int: ...
-    @property
-    def token(self) -> str: ...
-    @property
-    def epochs_left(self) -> int | None: ...
-    def names(self, sample_ids: Iterable[int], /) -> list[str]: ...
-    def __len__(self) -> int: ...
-    @overload
-    def epochs(self, *, anew: bool = False) -> Iterator[Iterator[Batch]]: ...
-    @overload
-    def epochs(self, *, anew: bool = False, convert: Callable[[Any], Step]) -> Iterator[Iterator[Step]]: ...
-    def end_epoch(self, limit_s: float | None = None, /) -> bool: ...
-    def look_ahead(self, batches: int, /, *, anew: bool = False, token: str | None = None) -> Sequence[Batch]: ...
-    def seek(self, token: str, /, *, after: Literal["step", "epoch"] = "step") -> None: ...
-    def advance_to_epoch(self, epoch: int, /) -> None: ...
-    def rewind(self) -> None: ...
-    def return_to(self, token: str, /) -> None: ...
+# What feeds a model: a stream, or held batches that stand in its place.
+FeedStream = Stream | Replay
 
 
 @dataclass(frozen=True, slots=True)

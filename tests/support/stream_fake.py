@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from streamd.client import Batch
+from streamd.client import Batch, Client, Stream
+from streamd.client.arguments import Start
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.sampler import Ids
@@ -34,7 +34,7 @@ def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
 
 
 @dataclass
-class FakeStream:
+class FakeStream(Stream):
     """Begins after `index` batches of the first epoch, as after a resume. `missed` goes into every receipt."""
 
     spec: StreamSpec
@@ -44,8 +44,8 @@ class FakeStream:
     spoiled: frozenset[int] = frozenset()  # whose labels that are floats are NaN
     spoiled_pixels: frozenset[int] = frozenset()  # whose images that are floats are NaN
     missed: int = 0
-    receipts: list[Receipt] = field(default_factory=list)
-    timings: list[EpochTiming] = field(default_factory=list)
+    accounts: list[Receipt] = field(default_factory=list)
+    times: list[EpochTiming] = field(default_factory=list)
     wait_s: float = 0.0
     taken: list[tuple[int, int]] = field(default_factory=list)
     leases: int = 0
@@ -58,6 +58,14 @@ class FakeStream:
     placed: bool = True  # nothing was read since it began or was moved by `seek`
     pass_epoch: int = 0
     whole_passes: int = 0
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        return self.accounts
+
+    @property
+    def timings(self) -> list[EpochTiming]:
+        return self.times
 
     @property
     def steps_left(self) -> int:
@@ -112,9 +120,9 @@ class FakeStream:
             there.epoch, there.index = self.pass_epoch, 0
         return list(islice(chain.from_iterable(there.epochs()), batches))
 
-    def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
+    def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Continues after the batch `epoch:index`, or its epoch."""
-        self._move_to(token, after)
+        self._move_to(str(token), after)
         self.placed, self.pass_epoch, self.whole_passes, self.present_pass = True, self.epoch, 0, None
 
     def _move_to(self, token: str, after: Literal["step", "epoch"] = "step") -> None:
@@ -203,7 +211,7 @@ class FakeStream:
 
     def _receive(self, *, complete: bool) -> None:
         samples = sum(self.spec.batch_rows(index) for index in range(self.index))
-        self.receipts.append(
+        self.accounts.append(
             Receipt(
                 stream=self.spec.name,
                 epoch=self.epoch,
@@ -221,20 +229,7 @@ class FakeStream:
         )
 
 
-class Subscription:
-    """The stream as a context, as the client gives it."""
-
-    def __init__(self, stream: FakeStream) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> FakeStream:
-        return self._stream
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stream.close()
-
-
-class FakeClient:
+class FakeClient(Client):
     """A client of a daemon that serves `specs`; `subscribed` are the streams it gave out."""
 
     def __init__(
@@ -266,21 +261,24 @@ class FakeClient:
         self,
         stream: str,
         *,
-        epochs: int | None = None,
-        start: object = "begin",
-        batch_size: int | None = None,
+        epochs: SupportsIndex | None = None,
+        start: Start = "begin",
+        batch_size: SupportsIndex | None = None,
         name: str | None = None,
-    ) -> Subscription:
-        assert batch_size is None, "tests of other sizes use a daemon"
+        **others: Any,
+    ) -> FakeStream:
+        assert (batch_size, others) == (None, {}), "tests of other sizes use a daemon"
         self.starts[stream], self.trainer_names[stream] = start, name
-        self.subscribed[stream] = FakeStream(self.spec(stream), epochs, missed=self._missed, **self._spoiled)
-        return Subscription(self.subscribed[stream])
+        total = None if epochs is None else int(epochs)
+        self.subscribed[stream] = FakeStream(self.spec(stream), total, missed=self._missed, **self._spoiled)
+        return self.subscribed[stream]
 
-    def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
+    def names(self, stream: str, sample_ids: Iterable[SupportsIndex]) -> list[str]:
         return [f"{stream}/{sample_id}.png" for sample_id in sample_ids]
 
-    def batch(self, stream: str, epoch: int, index: int) -> Batch:
+    def batch(self, stream: str, epoch: SupportsIndex, index: SupportsIndex) -> Batch:
         spec = self.spec(stream)
+        epoch, index = int(epoch), int(index)
         made = FakeStream(spec, **self._spoiled)._batch(epoch, index)
         labels, arrays = dict(made.labels), {name: values.copy() for name, values in made.arrays.items()}
         return Batch(arrays, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)

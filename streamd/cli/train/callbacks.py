@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
+from streamd.client import Stream
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.calls import find_fit_callbacks
-
-
-class TimedStream(Protocol):
-    """A stream; `wait_s` is the time spent in its `next()` so far."""
-
-    @property
-    def wait_s(self) -> float: ...
 
 
 class WaitFraction(float):
@@ -35,7 +29,7 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
     Keras adds no bar if it is given one. The share appears only in the bar: the history has the model's own values.
     """
 
-    def __init__(self, stream: TimedStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         super().__init__()
         self._stream = stream
         self._began_s = self._waited_before_s = 0.0

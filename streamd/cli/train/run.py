@@ -6,11 +6,11 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from streamd.cli.terminal import StopSignals
 from streamd.cli.train.models import (
@@ -23,11 +23,11 @@ from streamd.cli.train.models import (
     describe_images,
     set_mixed_precision,
 )
-from streamd.client import Batch
+from streamd.client import Client, Stream
 from streamd.client.arguments import Start
 from streamd.client.batch import BatchSplit
 from streamd.core import spec_file
-from streamd.core.epoch_timing import EpochTiming, format_timing_lines
+from streamd.core.epoch_timing import format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
@@ -35,7 +35,7 @@ from streamd.core.text import format_count, shorten_text
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks import import_library
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.model_inputs import FeedStream, choose_inputs
+from streamd.frameworks.model_inputs import choose_inputs
 from streamd.limits import MAX_TRAINER_NAME_CHARS
 
 # --- the options, and checks of them that need no Keras
@@ -127,35 +127,6 @@ _CURVE_STYLES: Final = {
 }
 
 
-class AccountedStream(FeedStream, Protocol):
-    """A stream with its accounts; `wait_s` is the time spent in `next()` so far."""
-
-    @property
-    def receipts(self) -> list[Receipt]: ...
-    @property
-    def timings(self) -> list[EpochTiming]: ...
-    @property
-    def wait_s(self) -> float: ...
-
-
-class TrainingClient(Protocol):
-    """The methods of a client that a training calls. They raise RefusedError, with a similar name, if unknown."""
-
-    def spec(self, name: str, /) -> StreamSpec: ...
-    def subscribe(
-        self,
-        stream: str,
-        /,
-        *,
-        epochs: int | None,
-        start: Start = "begin",
-        batch_size: int | None = None,
-        name: str | None = None,
-    ) -> AbstractContextManager[AccountedStream]: ...
-    def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
-    def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedModel:
     """A compiled model, the label or image that it learns, and the user's callbacks."""
@@ -185,7 +156,7 @@ class TrainingResult:
 
 
 def train_model(
-    client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None], stop: StopSignals | None = None
+    client: Client, options: TrainingOptions, print_line: Callable[[str], None], stop: StopSignals | None = None
 ) -> list[Receipt]:
     """Trains, saves the model and its curves, and passes the account line by line to `print_line`.
 
@@ -232,7 +203,7 @@ def train_model(
     return receipts
 
 
-def check_training_streams(client: TrainingClient, options: TrainingOptions) -> None:
+def check_training_streams(client: Client, options: TrainingOptions) -> None:
     """Raises ConfigError or RefusedError for mistakes that can be found without Keras, which takes long to import."""
     spec = _get_trainer_spec(client, options)
     target = choose_target(spec, options.label)
@@ -265,7 +236,7 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
     return PreparedModel(model, target, [make(spec) for make in make_callbacks])
 
 
-def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> StreamSpec:
+def _get_trainer_spec(client: Client, options: TrainingOptions) -> StreamSpec:
     """Returns the stream's specification in batches of the training's size.
 
     Raises ConfigError for a size that is neither a divisor nor a multiple of the stream's.
@@ -275,9 +246,9 @@ def _get_trainer_spec(client: TrainingClient, options: TrainingOptions) -> Strea
 
 def _fit_and_save_model(
     prepared: PreparedModel,
-    client: TrainingClient,
-    stream: AccountedStream,
-    held_out: AccountedStream | None,
+    client: Client,
+    stream: Stream,
+    held_out: Stream | None,
     options: TrainingOptions,
     stop: StopSignals,
 ) -> TrainingResult:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import islice
 from types import FrameType
@@ -33,7 +33,6 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from streamd.client import Batch
 from streamd.client.arguments import parse_whole_number
 from streamd.client.waiting import print_stderr_line
-from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError, NoDatasetMethodError
@@ -54,7 +53,6 @@ from streamd.frameworks.keras.calls import (
     find_running_keras_methods,
     is_building_model,
 )
-from streamd.frameworks.keras.resume_plan import StepGeometry
 from streamd.frameworks.model_inputs import (
     Array,
     FeedStream,
@@ -175,7 +173,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # entered around each wait
         self.convert = build_converter(keras.backend.backend())
         self.reader = find_or_create_reader(stream)
-        self._stream = stream
+        self.stream = stream
         self._loops_evaluate = begins_anew(stream.spec, evaluate)
         self._is_for_evaluation = bool(evaluate)
         self._own_settings = _CallSettings(len(stream) if steps is None else min(steps, len(stream)), feed)
@@ -204,7 +202,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         self.reader.seek(token, after=after)
         self._batch_ahead = self._epoch_rest = None
-        return self._stream.steps_left
+        return self.stream.steps_left
 
     def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
         """Makes the next epoch of `fit` have `steps` steps, unless `is_wanted()` is false when it begins."""
@@ -212,26 +210,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def spec(self) -> StreamSpec:
-        return self._stream.spec
-
-    @property
-    def rank(self) -> int:
-        """The rank of this trainer."""
-        return self._stream.rank
-
-    @property
-    def receipts(self) -> Sequence[Receipt]:
-        """The accounts of the stream's epochs."""
-        return self._stream.receipts
-
-    @property
-    def stream_steps(self) -> int:
-        """The number of steps of a whole epoch of the stream."""
-        return len(self._stream)
+        return self.stream.spec
 
     def build_example_arrays(self) -> tuple[Any, ...]:
         """Returns the arrays of an empty batch, with the shapes and types of a real one."""
-        return self._fit_settings.feed.build_arrays(build_blank_batch(self._stream.spec))
+        return self._fit_settings.feed.build_arrays(build_blank_batch(self.stream.spec))
 
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
@@ -257,7 +240,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if nothing was predicted.
         """
-        return self._stream.names(join_sample_ids(self._predicted).tolist())
+        return self.stream.names(join_sample_ids(self._predicted).tolist())
 
     @property
     def class_names(self) -> list[str]:
@@ -280,7 +263,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
         self._return_batch_ahead()
-        is_whole = len(self) == len(self._stream)
+        is_whole = len(self) == len(self.stream)
         if self._loops_evaluate:
             steps = self.reader.restart_stream(for_loop=True, convert=self._copy_arrays)
         else:
@@ -294,7 +277,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         count = parse_whole_number("batches", batches, 1)
         place = None if self._loops_evaluate else self.reader.fit_place
-        return list(map(self._copy_arrays, self._stream.look_ahead(count, anew=self._loops_evaluate, token=place)))
+        return list(map(self._copy_arrays, self.stream.look_ahead(count, anew=self._loops_evaluate, token=place)))
 
     def _copy_arrays(self, batch: Batch) -> tuple[Any, ...]:
         return convert_arrays(self.feed.build_arrays(batch), lambda array: self.convert(array.copy()))
@@ -337,12 +320,6 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     # --- what Keras and its callbacks ask for
 
-    @property
-    def step_geometry(self) -> StepGeometry:
-        """The size and number of the steps in which `fit` takes the stream."""
-        whole = self.num_batches == len(self._stream)
-        return StepGeometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
-
     def begin_epoch(self, running: list[FrameType], asking: AskingIterator) -> tuple[Iterator[Batch], int]:
         """Returns the next batches of the innermost of Keras's `running` methods, and their number, or an upper bound.
 
@@ -359,7 +336,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             return self.reader.restart_stream(), self.find_call_settings(asking).steps
         rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
         self._epoch_rest = None
-        stream, usual = self._stream, self.num_batches
+        stream, usual = self.stream, self.num_batches
         self.is_own_epoch = rest is None and usual == len(stream)
         # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
         batches = self.reader.continue_fit_batches(whole=self.is_own_epoch)
@@ -391,7 +368,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         if begin is None or any(isinstance(each, ResumeCallback) for each in begin.callbacks):
             return
-        name, stream = self.spec.name, self._stream
+        name, stream = self.spec.name, self.stream
         backup = next((each for each in begin.callbacks if isinstance(each, keras.callbacks.BackupAndRestore)), None)
         is_at_beginning = stream.epoch == 0 and stream.steps_left == len(stream)
         if backup is not None:
@@ -451,9 +428,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._silenced_warnings.close()
         # The receipt is there in a moment, and a Ctrl-C during the last step waits until the epoch is complete. Only a
         # longer wait, for a daemon that is away, may be interrupted.
-        if not self._stream.end_epoch(LAST_WORD_S):
+        if not self.stream.end_epoch(LAST_WORD_S):
             with self.guard_fetch():
-                self._stream.end_epoch()
+                self.stream.end_epoch()
         if self._method != "fit":
             self._method = "fit"
             self._batch_ahead = None
@@ -479,7 +456,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             check_arguments(replace(new, stream=streams[0], validation=streams[1]))
             settings = self._own_settings
             if new.steps is not None:
-                settings = settings._replace(steps=min(new.steps, len(self._stream)))
+                settings = settings._replace(steps=min(new.steps, len(self.stream)))
             if new.trains and (weights := new.values["class_weight"]) is not None:
                 settings = settings._replace(feed=add_class_weights(self.feed, self.spec, weights))
             if new.method != "predict":
@@ -502,7 +479,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def batch_size(self) -> int:
-        return self._stream.spec.batch_size
+        return self.stream.spec.batch_size
 
     @property
     def has_partial_batch(self) -> bool:
@@ -510,14 +487,14 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def partial_batch_size(self) -> int | None:
-        spec = self._stream.spec
+        spec = self.stream.spec
         left = spec.samples % spec.batch_size
         return left if left and spec.remainder == "keep" else None
 
     def _find_batch_row_counts(self) -> set[int]:
         """Returns the row counts of batches that are certain to come; a rank's last batch may be dropped."""
-        spec = self._stream.spec
-        return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
+        spec = self.stream.spec
+        return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self.stream) == spec.batches else 0)}
 
     def get_jax_iterator(self) -> FitEpochs:
         """Returns the epochs for JAX. Raises ConfigError if a distribution's devices cannot share the batches."""
@@ -531,14 +508,16 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        from streamd.frameworks.keras.replicas import SharedDataset, build_replica_parts  # noqa: PLC0415 - imports TensorFlow
-
-        parts = build_replica_parts(find_calling_strategy())
-        if parts is None:
+        strategy, asking = find_calling_strategy(), find_calling_epoch_iterator()
+        distribute = import_library("tensorflow", "train", "Keras on TensorFlow").distribute
+        # TensorFlow's default strategy splits nothing, and any other one is refused where it reads the epochs.
+        # Keras 3 fails under MultiWorkerMirroredStrategy with any data.
+        if not isinstance(strategy, distribute.MirroredStrategy | distribute.OneDeviceStrategy):
             check_distribution(self._find_batch_row_counts())
-            return FitEpochs(self, self.convert, find_calling_epoch_iterator())
+            return FitEpochs(self, self.convert, asking)
+        parts = ReplicaParts(strategy)
         parts.check_row_counts(self._find_batch_row_counts())
-        return SharedDataset(FitEpochs(self, parts, find_calling_epoch_iterator()))
+        return _build_shared_dataset_type()(FitEpochs(self, parts, asking))
 
 
 def _describe_array(spec: StreamSpec, name: str, key: str) -> str:
@@ -635,6 +614,67 @@ class FitEpochs:
             'one: start one trainer per device, each with its own subscribe(rank="auto"), or build the model outside '
             "the strategy's scope"
         )
+
+
+# --- Splits the rows of a batch among the replicas of a tf.distribute strategy.
+#
+# Keras accepts an instance of DistributedDataset as it is, its trainer accepts any Python iterator in place of one of
+# TensorFlow's, and a strategy builds per-replica values from any tensors. So tf.data is not involved: a batch is pulled
+# when a step needs it, as without a strategy, and a fit that stops early has read nothing ahead.
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """Gives each replica of a strategy a part of the rows, in the order of the replicas: `predict` relies on it.
+
+    The parts of a batch differ by one row at most; the rows of a larger part weigh less, as with tf.data.
+    """
+
+    strategy: Any
+
+    def __len__(self) -> int:
+        return len(self.strategy.extended.worker_devices)
+
+    def __call__(self, array: Array) -> Any:
+        """Returns a per-replica value: for each replica a tensor over its rows, or a copy if `tensor` needs one.
+
+        Raises ConfigError when a replica would get no rows.
+        """
+        rows, parts = len(array), len(self)
+        self.check_row_counts({rows})
+
+        def slice_part(replica: Any) -> Any:
+            number = replica.replica_id_in_sync_group
+            return tensorflow.tensor(array[rows * number // parts : rows * (number + 1) // parts])
+
+        return self.strategy.experimental_distribute_values_from_function(slice_part)
+
+    def check_row_counts(self, row_counts: Iterable[int]) -> None:
+        """Raises ConfigError when a replica would get no rows: BatchNormalization over none makes all weights NaN."""
+        for rows in row_counts:
+            if rows < len(self):
+                raise ConfigError(
+                    f"a batch of {format_count(rows, 'row')} cannot be shared by {len(self)} replicas: serve the "
+                    "stream with  drop_remainder: true  or with a larger batch_size"
+                )
+
+
+@cache
+def _build_shared_dataset_type() -> Callable[[FitEpochs], Iterable[Any]]:
+    """Returns what takes the place of a strategy's own dataset in Keras; its base needs TensorFlow.
+
+    Each `iter` of it yields the steps of one more epoch, whose arrays are per-replica values from `ReplicaParts`.
+    """
+    base: Any = import_library("tensorflow", "train", "Keras on TensorFlow").distribute.DistributedDataset
+
+    class SharedDataset(base):  # type: ignore[misc]  # TensorFlow has no types
+        def __init__(self, epochs: FitEpochs) -> None:
+            self._epochs = epochs
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self._epochs)
+
+    return SharedDataset
 
 
 # --- Gives weights the shape of a user's own loss, where it returns a number for each sample. Imports Keras.

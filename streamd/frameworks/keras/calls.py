@@ -310,12 +310,12 @@ def _check_steps(call: KerasCall, name: str) -> str | None:
         count = index(given)
     except TypeError:
         count = 0
-    if 1 <= count <= data.stream_steps:
+    if 1 <= count <= len(data.stream):
         return None
-    whole = format_count(data.stream_steps, "step")
+    whole = format_count(len(data.stream), "step")
     return (
         f"an epoch of stream {data.spec.name!r} has {whole}: leave {name} out, which takes all of them, or give a "
-        f"whole number from 1 to {data.stream_steps}"
+        f"whole number from 1 to {len(data.stream)}"
     )
 
 

@@ -38,13 +38,6 @@ from streamd.frameworks.keras.calls import (
     is_callback_in_running_fit,
     set_keras_epoch_steps,
 )
-from streamd.frameworks.keras.resume_plan import (
-    InterruptedEpoch,
-    StepGeometry,
-    count_remaining_steps,
-    describe_learning_rate_change,
-    describe_step_change,
-)
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
 from streamd.limits import MAX_NESTING
 
@@ -164,8 +157,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._other_callbacks = OtherCallbacks(
             [each for each in find_fit_callbacks().callbacks if each is not self], print_stderr_line
         )
-        receipts = receipt_file_path(self._checkpoints.directory, self._data.rank)
-        self._receipt_file = ReceiptFile(receipts, len(self._data.receipts))
+        receipts = receipt_file_path(self._checkpoints.directory, self._data.stream.rank)
+        self._receipt_file = ReceiptFile(receipts, len(self._data.stream.receipts))
         self._resumed_state, self._was_stopped, self._is_longer = None, False, False
         self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
         self._saved_place = None
@@ -223,11 +216,11 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         Prints a line if they cannot be written, since the training goes on without them.
         """
-        if self._receipt_file is None or not self._receipt_file.has_new_receipts(self._data.receipts):
+        if self._receipt_file is None or not self._receipt_file.has_new_receipts(self._data.stream.receipts):
             return
         try:
             self._claim_folder()
-            self._receipt_file.append_new_receipts(self._data.receipts)
+            self._receipt_file.append_new_receipts(self._data.stream.receipts)
         except (OSError, ConfigError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             print_stderr_line(
@@ -272,11 +265,11 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             return  # no step was finished since the state that there is
         packer = DataPacker(keras.ops)
         place = TrainingPlace(epoch, step, self._total_steps, token, over=over)
+        geometry = StepGeometry.from_data(self._data)
+        interrupted = InterruptedEpoch(geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
         content = {
             "place": asdict(place),
-            "interrupted": asdict(
-                InterruptedEpoch(self._data.step_geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
-            ),
+            "interrupted": asdict(interrupted),
             "rate": self._rate,
             "variables": pack_variables(self.model, packer),
             "callbacks": self._other_callbacks.pack_callback_states(packer),
@@ -313,7 +306,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         epochs = self.params["epochs"]
         goes_on = not place.over and place.epoch < epochs
         # A state of an older version does not record its epoch. There, the size of steps could not change.
-        then, now = None, self._data.step_geometry
+        then, now = None, StepGeometry.from_data(self._data)
         if said := content.get("interrupted"):
             then = InterruptedEpoch(**{**said, "geometry": StepGeometry(**said["geometry"])})
         is_ended = not place.step and then is not None and then.own
@@ -667,3 +660,108 @@ class ValueSnapshot:
             one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
             for one, two in zip(self.arrays, other.arrays, strict=True)
         )
+
+
+# --- Plans how to resume a training that was saved with other steps or another learning rate. Pure.
+
+
+LearningRate = float | str | None  # a number, the description of a schedule, or None without an optimizer's rate
+
+
+@dataclass(frozen=True, slots=True)
+class StepGeometry:
+    """The steps in which `fit` takes a stream: `rows` rows a step for each of `world` ranks, `steps` steps an epoch.
+
+    `whole`: its epochs are the stream's epochs, and not a fixed number of steps.
+    """
+
+    rows: int
+    world: int
+    steps: int
+    whole: bool
+
+    @staticmethod
+    def from_data(data: StreamAdapter) -> StepGeometry:
+        """Returns the size and number of the steps in which `fit` takes the stream of `data` now."""
+        steps = data.num_batches
+        return StepGeometry(data.spec.batch_size, data.stream.world, steps, whole=steps == len(data.stream))
+
+    @property
+    def step_samples(self) -> int:
+        """The samples of a step, over all ranks."""
+        return self.rows * self.world
+
+    def __str__(self) -> str:
+        ranks = "" if self.world == 1 else f" for each of {self.world} ranks"
+        return f"batches of {self.rows}{ranks}"
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedEpoch:
+    """An epoch of `fit` that was interrupted after `done` of its `length` steps, which have the size of `geometry`.
+
+    `own`: it was an epoch of the stream, or the rest of one, and not a fixed number of steps.
+    """
+
+    geometry: StepGeometry
+    length: int
+    done: int
+    own: bool
+
+
+def count_remaining_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> int:
+    """Returns how many of today's steps the rest of an interrupted epoch takes.
+
+    `left` is the number of steps left in the stream's present epoch.
+    """
+    if epoch.own:
+        return left
+    samples = (epoch.length - epoch.done) * epoch.geometry.step_samples
+    return -(-samples // now.step_samples)
+
+
+def describe_step_change(then: StepGeometry, now: StepGeometry, rest: int | None, left: int) -> str | None:
+    """Describes how steps or epochs differ from the saved run's; None if they do not.
+
+    rest: the steps left of the interrupted epoch; None if no epoch was interrupted.
+    left: the steps left of the stream's present epoch.
+    """
+    resized = (then.rows, then.world) != (now.rows, now.world)
+    recounted = then.steps != now.steps and not (then.whole and now.whole)
+    parts = []
+    if resized:
+        parts.append(f"the run was saved with {then}, and continues with {now}")
+    if recounted:
+        first = (left - (rest or 0)) % now.steps if now.whole else 0
+        shorter = (
+            f", but the first such epoch has only the {first} that are left of the stream's epoch" if first else ""
+        )
+        had = format_count(then.steps, "step")
+        parts.append(f"an epoch had {had}, and from here on has the {now.steps} of this program{shorter}")
+    if parts and rest:
+        parts.append(f"before that, the rest of the interrupted epoch takes {format_count(rest, 'step')}")
+    elif parts and rest == 0:
+        parts.append(
+            "what is left of the interrupted epoch is less than one step, so that epoch is over, and it is not "
+            "validated"
+        )
+    return "; ".join(parts) or None
+
+
+def describe_learning_rate_change(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:
+    """Describes a program's learning rate that differs from the one with which the run began; None if it does not.
+
+    begun: the learning rate with which the run began.
+    kept: the number in the saved state, None for a schedule.
+    given: the learning rate of the present program.
+    """
+    if given in (begun, kept):
+        return None
+    shown = f"{given:.6g}" if isinstance(given, float) else str(given)
+    if kept is None:
+        return f"the learning rate schedule differs from the saved one: this program's schedule is used, {shown}"
+    return (
+        f"the learning rate is {kept:.6g}, as it was saved; this program's {shown} is ignored: "
+        "set model.optimizer.learning_rate in a callback, or choose another folder to start a new training run with "
+        "it"
+    )

@@ -15,11 +15,12 @@ from streamd.frameworks.keras import fit_data, load_keras
 pytestmark = pytest.mark.train
 
 
-class Clock:
+class Clock(FakeStream):
     """A time that passes when a batch is waited for, and when it is trained on."""
 
     def __init__(self) -> None:
-        self.now_s, self.wait_s = 100.0, 7.0
+        super().__init__(make_spec(), wait_s=7.0)
+        self.now_s = 100.0
 
     def monotonic(self) -> float:
         return self.now_s

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import ImageSpec
-from streamd.frameworks.keras.nan_report import (
+from streamd.frameworks.keras.nan_guard import (
     PixelFault,
     StepRecord,
     describe_loss,

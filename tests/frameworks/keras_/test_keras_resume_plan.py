@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.frameworks.keras.resume_plan import (
+from streamd.frameworks.keras.resume import (
     InterruptedEpoch,
     StepGeometry,
     count_remaining_steps,
