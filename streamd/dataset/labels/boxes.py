@@ -24,10 +24,10 @@ from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.encode import (
     ClassValue,
-    add_box_counts_to_spec,
     build_class_numbers,
     format_classes,
     format_other_locations,
+    measure_label,
     parse_configured_classes,
     parse_number,
 )
@@ -154,7 +154,7 @@ def build_box_label(
     rows = np.concatenate([corners, found.values[:, None]], axis=1).astype(np.float32)
     spec = LabelSpec(name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
     column = RaggedColumn(np.cumsum(counts, dtype=np.int64), rows)
-    return column, add_box_counts_to_spec(_add_rule_to_spec(spec, rule), column)
+    return column, measure_label(_add_rule_to_spec(spec, rule), column)
 
 
 def build_point_label(

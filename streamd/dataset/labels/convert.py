@@ -28,8 +28,8 @@ from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import (
     ClassValue,
     SampleTags,
-    add_tag_counts_to_spec,
     build_tags_label,
+    measure_label,
     raise_collected_faults,
 )
 from streamd.dataset.manifest.columns import TextColumn
@@ -166,7 +166,7 @@ def _convert_numeric_label(
         values = _convert_number_column(name, kind, cells.flatten_lists(columns[0])[0])[0].reshape(-1, width)
     else:
         return _convert_number_column(name, kind, columns[0])
-    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=values.shape[1]), values)
+    return values, measure_label(LabelSpec(name, kind, width=values.shape[1]), values)
 
 
 def _convert_number_column(
@@ -218,8 +218,8 @@ def _convert_marks(
         blocks.append(np.asarray(marks.argmax(axis=1), np.int64) if single else np.packbits(marks == 1, axis=1))
     values = np.concatenate(blocks)
     if single:
-        return values, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), values)
-    return values, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), values)
+        return values, measure_label(LabelSpec(name, "category", classes=named), values)
+    return values, measure_label(LabelSpec(name, "tags", width=width, classes=named), values)
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
