@@ -11,6 +11,7 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -259,21 +260,16 @@ def find_separators(head: str, usual: str) -> list[str]:
     A mark fits when it splits the header, outside quotes, and each of the first rows into the same number of cells. The
     `usual` mark of the file's suffix wins if it fits.
     """
-    cells = {mark: _count_cells(head, mark) for mark in (usual, *SEPARATORS)}
+    cells: dict[str, list[int]] = {}  # of the header and of each of the first rows, without blank lines
+    for mark in (usual, *SEPARATORS):
+        rows = csv.reader(io.StringIO(head, newline=""), delimiter=mark)
+        with suppress(csv.Error):
+            cells[mark] = [len(row) for row in islice(filter(None, rows), _HEAD_ROWS)]
     splitting = [mark for mark, counts in cells.items() if counts and counts[0] > 1]
     # If no mark fits all rows, those that split the header at least are considered: rows of another width are reported
     # later.
     marks = [mark for mark in splitting if len(set(cells[mark])) == 1] or splitting
     return [usual] if usual in marks or not marks else marks
-
-
-def _count_cells(head: str, mark: str) -> list[int]:
-    """Returns the number of cells of the header and of each of the first rows, without blank lines."""
-    try:
-        rows = csv.reader(io.StringIO(head, newline=""), delimiter=mark)
-        return [len(row) for row in islice(filter(None, rows), _HEAD_ROWS)]
-    except csv.Error:
-        return []
 
 
 def _iterate_rows(path: Path, text: TextFormat) -> Iterator[tuple[int, list[str]]]:

@@ -122,7 +122,7 @@ def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Colum
         lists = _parse_mark_texts(column, single=single)
         if lists is not None:
             return _convert_marks(name, [lists], fixed, single=single)
-    elif single or _is_array_column(column) or _has_only_zeros_and_ones(column):
+    elif single or _has_marks(column):
         return _convert_marks(name, columns, fixed, single=single)
     # Words and brackets in the cells are classes where the configuration lists them.
     is_literal = any(encode.is_list_text(str(each)) for each in fixed or ())
@@ -257,17 +257,14 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     return replace(column, cells=lists) if _has_equal_lengths(lists) else None
 
 
-def _is_array_column(column: Column) -> bool:
-    """Returns whether the lists are rows of an array of numbers."""
-    kind = column.cells.type
-    return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
+def _has_marks(column: Column) -> bool:
+    """Returns whether lists are rows of an array of numbers, or all are 0 and 1, several and equally many in each row.
 
-
-def _has_only_zeros_and_ones(column: Column) -> bool:
-    """Returns whether a column of lists holds only 0 and 1, the same number of them in each row, and more than one.
-
-    Such lists cannot be names of tags: there are only two names, so a list of three would have one of them twice.
+    The latter cannot be names of tags: there are only two names, so a list of three would have one of them twice.
     """
+    kind = column.cells.type
+    if pa.types.is_fixed_size_list(kind) and _is_number_type(kind.value_type):
+        return True
     if not _has_equal_lengths(column.cells):
         return False
     elements = cells.flatten_lists(column)[0].cells

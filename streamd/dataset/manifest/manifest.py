@@ -91,11 +91,10 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         digest.add_part(name)
         ends = np.cumsum([0, *map(len, image.files)], dtype="<u8")
         digest.add_part_in_pieces(int(ends[-1]), image.files)
-        for column in (ends, image.sizes.astype("<i8")):
-            digest.add_part(column.tobytes())
+        _digest_columns(digest, ends, image.sizes.astype("<i8"))
         if image.frames is not None:
             digest.add_part(f"frames {image.frames.shape[1]}")
-            digest.add_part(image.frames.astype("<i8").tobytes())
+            _digest_columns(digest, image.frames.astype("<i8"))
     for name, of_arrays in sorted(scanned.image_arrays.items()):
         for part in ("array", name, msgspec.json.encode(of_arrays.arrays), b"\0".join(of_arrays.files)):
             digest.add_part(part)
