@@ -49,9 +49,9 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     """
     # Sources with columns read labels and weights themselves. All others read only their own, and files of labels are
     # added afterwards, when the number of samples is known.
+    wanted = {**(request.labels or {}), **({} if request.weights is None else {WEIGHTS_LABEL: request.weights})}
     if request.source.has_columns:
-        return _extract_weights(_scan_by_kind(request, _collect_labels_and_weights(request), progress))
-    wanted = _collect_labels_and_weights(request)
+        return _extract_weights(_scan_by_kind(request, wanted, progress))
     files = {name: each for name, each in wanted.items() if each.file}
     if request.weights is not None and WEIGHTS_LABEL not in files:
         key, kind = f"streams.{request.name}.weights", request.source.kind
@@ -84,12 +84,6 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
             fixed=scanned.fixed | fixed,
         )
     )
-
-
-def _collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
-    """Returns the configured labels, and the weights among them."""
-    labels = stream.labels or {}
-    return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
 
 
 def _extract_weights(scanned: ScannedSamples) -> ScannedSamples:

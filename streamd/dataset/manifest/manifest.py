@@ -520,6 +520,7 @@ class ListedImage:
     def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
         self.name = name
         self.root = None if root is None else Path(os.fsdecode(root))
+        self.has_own_root = root is not None
         self.sizes = columns["sizes"]
         self.mtimes_ns = columns["mtimes_ns"]
         self.offsets = columns.get("offset")
