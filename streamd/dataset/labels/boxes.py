@@ -270,16 +270,18 @@ _ABSENT: Final = -1.0  # every number of a row of an array that holds no box
 
 @dataclass(frozen=True, slots=True)
 class CellForm:
-    """The form of the lists in a cell: `least` numbers, and perhaps one `extra` element behind them."""
+    """The form of the lists in a cell: `least` numbers, and perhaps one element behind them, or else `extra`."""
 
     name: str
     least: int
+    extra: float
     example: str
     takes_names: bool
 
 
-BOX_FORM: Final = CellForm("box", 4, "[[x0, y0, x1, y1, class], ...]", takes_names=True)
-POINT_FORM: Final = CellForm("point", 2, "[[x, y], ...] or [[x, y, visible], ...]", takes_names=False)
+# A list without the element behind the numbers is a box of class 0, or a visible point.
+BOX_FORM: Final = CellForm("box", 4, 0.0, "[[x0, y0, x1, y1, class], ...]", takes_names=True)
+POINT_FORM: Final = CellForm("point", 2, 1.0, "[[x, y], ...] or [[x, y, visible], ...]", takes_names=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -331,7 +333,7 @@ def read_cell_lists(column: Column, form: CellForm) -> CellLists:
             starts = np.cumsum(lengths) - lengths
             numbers = flat[starts[:, None] + np.arange(form.least)]
             has_extra = lengths > form.least
-            extras = np.full(lengths.size, _get_default_extra(form))
+            extras = np.full(lengths.size, form.extra)
             extras[has_extra] = flat[starts[has_extra] + form.least]
             if not (is_array and form.takes_names):
                 return CellLists(counts, numbers, extras)
@@ -353,7 +355,7 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
                     raise TypeError  # noqa: TRY301 - one message for all that is no such list
                 numbers.append([_convert_element(number) for number in each[: form.least]])
                 # One element may stand behind the numbers: another number, or the name of a box's class.
-                extra, *further = each[form.least :] or [_get_default_extra(form)]
+                extra, *further = each[form.least :] or [form.extra]
                 is_name = isinstance(extra, str) and form.takes_names
                 extras.append(0.0 if is_name else _convert_element(extra))
                 names.append(extra if is_name else None)
@@ -371,11 +373,6 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
 
 def _convert_element(given: Element) -> float:
     return parse_number(given) if isinstance(given, str) else float(given)
-
-
-def _get_default_extra(form: CellForm) -> float:
-    """Returns what a list without an extra element means: class 0, or a visible point."""
-    return 0.0 if form.takes_names else 1.0
 
 
 def _shorten_value(value: object) -> str:

@@ -173,20 +173,19 @@ def parse_list_text(text: str) -> list[str] | None:
         return ["" if each in {"None", "nan", "NaN", "null"} else each for each in items]
     if _LIST_ITEMS.fullmatch(inner) is None:
         return None
-    try:
-        return [_parse_list_item(each) for each in _LIST_ITEM.findall(inner)]
-    except (ValueError, SyntaxError):
-        return None
-
-
-def _parse_list_item(item: str) -> str:
-    """Returns an element of a list: a text without its quotes, or a number. Raises ValueError and SyntaxError."""
-    if item[0] not in "'\"":
-        return "" if item.casefold() in MISSING_WORDS else item
-    if "\\" not in item:
-        return item[1:-1]
-    read = json.loads(item) if item[0] == '"' else ast.literal_eval(item)
-    return str(read).encode().decode()  # a lone surrogate is no text
+    found: list[str] = []
+    for item in _LIST_ITEM.findall(inner):
+        if item[0] not in "'\"":
+            found.append("" if item.casefold() in MISSING_WORDS else item)
+        elif "\\" not in item:
+            found.append(item[1:-1])
+        else:
+            try:
+                read = json.loads(item) if item[0] == '"' else ast.literal_eval(item)
+                found.append(str(read).encode().decode())  # a lone surrogate is no text
+            except (ValueError, SyntaxError):
+                return None
+    return found
 
 
 def order_classes(texts: Iterable[str]) -> tuple[ClassValue, ...]:
