@@ -228,9 +228,9 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
         elif kind == "float" or pc.all(pc.match_substring_regex(texts, THOUSANDS)).as_py():
             row = int(np.argmax(np.asarray(pc.match_substring(rests, ","))))
             raise ConfigError(
-                f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-                f"{rests[row].as_py()[:80]!r}, whose comma may be a decimal comma or separate two numbers, as in every "
-                "line of the list; add decimal: ',' under source for one number, or decimal: '.' for two"
+                f"{column.describe_cell(row)} holds {rests[row].as_py()[:80]!r}, whose comma may be a decimal comma or "
+                "separate two numbers, as in every line of the list; add decimal: ',' under source for one number, or "
+                "decimal: '.' for two"
             )
     if (
         pc.all(pc.match_substring_regex(texts, _SPACED_THOUSANDS)).as_py()
@@ -238,9 +238,8 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
     ):
         row = int(np.argmax(spaced))
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-            f"{rests[row].as_py()[:80]!r}, whose blank seems to mark thousands, since no whole number begins with 0; "
-            "write numbers without blanks in them"
+            f"{column.describe_cell(row)} holds {rests[row].as_py()[:80]!r}, whose blank seems to mark thousands, "
+            "since no whole number begins with 0; write numbers without blanks in them"
         )
     lists = pc.split_pattern_regex(rests, _GAP_WITHOUT_COMMA if mark in {",", "either"} else _GAP)
     is_single = pc.max(pc.list_value_length(lists)).as_py() == 1

@@ -215,7 +215,7 @@ def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None
 def _build_unknown_class_error(
     shown: str, classes: tuple[ClassValue, ...] | None, column: Column, row: int, name: str
 ) -> ConfigError:
-    where = f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds a box of class {shown}"
+    where = f"{column.describe_cell(row)} holds a box of class {shown}"
     if classes is None:
         return ConfigError(
             f"{where}; a class is a whole number from 0 to {MAX_BOX_CLASS:,}, or one of the names under classes: "
@@ -382,6 +382,6 @@ def _shorten_value(value: object) -> str:
 
 def _build_form_error(column: Column, form: CellForm, row: int, found: str) -> ConfigError:
     return ConfigError(
-        f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds {found}, but a cell needs a "
-        f"list of {form.name}{'es' if form.name == 'box' else 's'}, each a list itself: {form.example}; correct it"
+        f"{column.describe_cell(row)} holds {found}, but a cell needs a list of "
+        f"{form.name}{'es' if form.name == 'box' else 's'}, each a list itself: {form.example}; correct it"
     )

@@ -234,9 +234,8 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds "
-            f"{format_count(int(lengths[odd]), 'number')}, but the first row holds {lengths[0]}; a vector needs the "
-            "same number of values in every row, and at least one"
+            f"{column.describe_cell(odd)} holds {format_count(int(lengths[odd]), 'number')}, but the first row holds "
+            f"{lengths[0]}; a vector needs the same number of values in every row, and at least one"
         )
     return int(lengths[0])
 
