@@ -163,17 +163,20 @@ def trim_texts(texts: Texts) -> Texts:
 
 def convert_to_text_pieces(column: Column) -> list[Texts]:
     """Returns the cells as text, which may be empty, some rows a piece, in the column's own memory where possible."""
-    cells, pieces = column.cells, list[Texts]()
-    for chunk in cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]:
-        has_offsets = pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)  # others are copied anyway
-        for start in range(0, len(chunk), _PIECE_ROWS):
-            part: Any = chunk.slice(start, _PIECE_ROWS)
-            texts = convert_to_texts(replace(column, cells=part))
-            # The texts are the cells, stripped. Stripping only removes bytes, so equally many bytes mean equal texts.
-            is_same = has_offsets and not part.null_count
-            is_same = is_same and _count_text_bytes(part) == _count_text_bytes(texts)
-            pieces.append(part.cast(pa.large_string()) if is_same else texts)
-    return pieces
+    cells = column.cells
+    chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
+    parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
+    # A loop would keep the texts of one piece until those of the next one are made.
+    return [_reuse_original_cells(part, convert_to_texts(replace(column, cells=part))) for part in parts]
+
+
+def _reuse_original_cells(cells: Any, texts: Texts) -> Texts:
+    """Returns the cells instead of the `texts` made of them, if both are the same."""
+    has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
+    # The texts are the cells, stripped. Stripping only removes bytes, so an equal number of bytes means equal texts.
+    if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
+        return texts
+    return cells.cast(pa.large_string())
 
 
 def _count_text_bytes(texts: Any) -> int:
