@@ -26,7 +26,7 @@ import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -375,11 +375,42 @@ class CacheFile:
             descriptor = open_regular_descriptor(path, flags | os.O_NOFOLLOW, _MODE)
         except OSError as error:
             raise UnfitCacheError(f"{path}: {error.strerror}") from error
-        try:
-            return _initialize_cache_file(path, place, layout, descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with contextlib.ExitStack() as opened:
+            opened.callback(os.close, descriptor)  # unless the file proves usable
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
+                raise UnfitCacheError(
+                    f"{path}: it is not a regular file of this user; remove it, or give the cache another path"
+                )
+            trouble = ""
+            wanted = layout.count_rows_within_limit(place.max_bytes)
+            if place.writable:
+                # All workers of a daemon open the file at about the same time. The first one allocates and writes the
+                # header; the others wait, and find both done.
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                try:
+                    trouble = _allocate_space(path, descriptor, layout.file_bytes(wanted))
+                    # A new file that has room gets its header. An existing header stays as it is.
+                    is_new = not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0")
+                    if is_new and os.fstat(descriptor).st_size >= layout.rows_offset:
+                        _write_fully(descriptor, layout.header_page_bytes, 0)
+                finally:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            nbytes = os.fstat(descriptor).st_size
+            # Readers and writers make the same checks. A reader that comes before the writer's header finds none.
+            header = os.pread(descriptor, PAGE_BYTES, 0)
+            if nbytes < layout.rows_offset or not header.strip(b"\0"):
+                raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
+            if header != layout.header_page_bytes:
+                raise UnfitCacheError(
+                    f"{path}: it is not a cache, or it is a cache of another version; remove it, and streamd will make "
+                    "it again"
+                )
+            rows = layout.count_rows(nbytes)
+            if not rows:
+                raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")
+            opened.pop_all()
+        return CacheFile(layout, descriptor, rows, min(rows, wanted) if place.writable and not trouble else 0, trouble)
 
     def write_row(self, sample_id: int, row: memoryview) -> None:
         """Writes a sample's pixels. No process uses them before their record is published. Raises OSError."""
@@ -403,48 +434,6 @@ class CacheFile:
 
     def close(self) -> None:
         os.close(self.descriptor)
-
-
-def _initialize_cache_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor: int) -> CacheFile:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
-        raise UnfitCacheError(
-            f"{path}: it is not a regular file of this user; remove it, or give the cache another path"
-        )
-    trouble = ""
-    wanted = layout.count_rows_within_limit(place.max_bytes)
-    if place.writable:
-        # All workers of a daemon open the file at about the same time. The first one allocates and writes the header;
-        # the others wait, and find both done.
-        with _hold_file_lock(descriptor):
-            trouble = _allocate_space(path, descriptor, layout.file_bytes(wanted))
-            # A new file that has room gets its header. An existing header stays as it is.
-            is_new = not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0")
-            if is_new and os.fstat(descriptor).st_size >= layout.rows_offset:
-                _write_fully(descriptor, layout.header_page_bytes, 0)
-    nbytes = os.fstat(descriptor).st_size
-    # Readers and writers make the same checks. A reader that comes before the writer's header finds none.
-    header = os.pread(descriptor, PAGE_BYTES, 0)
-    if nbytes < layout.rows_offset or not header.strip(b"\0"):
-        raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
-    if header != layout.header_page_bytes:
-        raise UnfitCacheError(
-            f"{path}: it is not a cache, or it is a cache of another version; remove it, and streamd will make it again"
-        )
-    rows = layout.count_rows(nbytes)
-    if not rows:
-        raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")
-    capacity = min(rows, wanted) if place.writable and not trouble else 0
-    return CacheFile(layout, descriptor, rows, capacity, trouble)
-
-
-@contextlib.contextmanager
-def _hold_file_lock(descriptor: int) -> Iterator[None]:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:

@@ -1,7 +1,8 @@
 """Recognises how data sets lie in a folder, so that none is taken for one folder a class which is none.
 
-`LAYOUTS` has a row for each layout. `streamd init`, `serve PATH` and `local(PATH)` serve what they recognise, or refuse
-it by its name; a folder that a configuration names as `kind: folder` is served as it says, with a warning.
+`ANNOTATED_LAYOUTS` and `FOLDER_LAYOUTS` list what recognises each layout. `streamd init`, `serve PATH` and
+`local(PATH)` serve what they recognise, or refuse it by its name; a folder that a configuration names as
+`kind: folder` is served as it says, with a warning.
 """
 
 from __future__ import annotations
@@ -126,28 +127,16 @@ class FoundLayout:
         return self.kind == "folder" and bool(self.streams) and all(each.mask is None for each in self.streams.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """One way in which data sets lie in folders: what it is called, and how it is recognised.
-
-    A layout that is `annotated` is more than folders of pictures: it is never several classes, or parts alone.
-    """
-
-    name: str
-    recognize: Callable[[FolderTree], FoundLayout | None]
-    annotated: bool = True
-
-
 def find_layouts(tree: FolderTree, *, structure: bool = True) -> list[FoundLayout]:
     """Returns the layouts that a folder has: none for one folder a class, several where it could be two things.
 
     Without `structure`, only those that are more than folders of pictures. Raises OSError, and ConfigError for a
     data.yaml with a mistake.
     """
-    found = [each for layout in LAYOUTS if layout.annotated and (each := layout.recognize(tree)) is not None]
+    found = [each for recognize in ANNOTATED_LAYOUTS if (each := recognize(tree)) is not None]
     found = [each for each in found if not each.is_unsure] or found
-    for layout in LAYOUTS if structure and not found else ():
-        if not layout.annotated and (each := layout.recognize(tree)) is not None:
+    for recognize in FOLDER_LAYOUTS if structure and not found else ():
+        if (each := recognize(tree)) is not None:
             return [each]
     return found
 
@@ -654,16 +643,21 @@ def _find_wrapped_layout(tree: FolderTree) -> FoundLayout | None:
     )
 
 
-LAYOUTS: Final = (
-    Layout("a YOLO data set", _find_yolo),
-    Layout("a COCO data set", _find_coco),
-    Layout("Pascal VOC", _find_voc),
-    Layout("LabelMe", _find_labelme),
-    Layout("pictures and their masks", _find_masks),
-    Layout("masks beside their pictures", _find_masks_beside),
-    Layout("pictures with a table", _find_metadata, annotated=False),
-    Layout("parts", _find_parts, annotated=False),
-    Layout("parts inside classes", _find_parts_inside_classes, annotated=False),
-    Layout("parts by other names", _find_parts_by_other_names, annotated=False),
-    Layout("a layout one folder deeper", _find_wrapped_layout, annotated=False),
+LayoutRecognizer = Callable[[FolderTree], FoundLayout | None]  # one way in which data sets lie in folders
+
+# More than folders of pictures: never several classes, or parts alone.
+ANNOTATED_LAYOUTS: Final[tuple[LayoutRecognizer, ...]] = (
+    _find_yolo,
+    _find_coco,
+    _find_voc,
+    _find_labelme,
+    _find_masks,
+    _find_masks_beside,
+)
+FOLDER_LAYOUTS: Final[tuple[LayoutRecognizer, ...]] = (
+    _find_metadata,
+    _find_parts,
+    _find_parts_inside_classes,
+    _find_parts_by_other_names,
+    _find_wrapped_layout,
 )

@@ -27,17 +27,13 @@ from streamd.dataset.files.folder import add_pattern_images
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.labels.encode import (
     ClassValue,
-    add_box_counts_to_spec,
-    add_class_counts_to_spec,
-    add_mean_and_std_to_spec,
-    add_tag_counts_to_spec,
     build_class_numbers,
     format_classes,
+    measure_label,
     order_classes,
     renumber_tags,
 )
 from streamd.dataset.layouts import FolderTree, find_layouts
-from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import WEIGHTS_LABEL, Int64s, ListedValues, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError, MissingExtraError, suggest_name
@@ -53,9 +49,9 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     """
     # Sources with columns read labels and weights themselves. All others read only their own, and files of labels are
     # added afterwards, when the number of samples is known.
+    wanted = {**(request.labels or {}), **({} if request.weights is None else {WEIGHTS_LABEL: request.weights})}
     if request.source.has_columns:
-        return _extract_weights(_scan_by_kind(request, _collect_labels_and_weights(request), progress))
-    wanted = _collect_labels_and_weights(request)
+        return _extract_weights(_scan_by_kind(request, wanted, progress))
     files = {name: each for name, each in wanted.items() if each.file}
     if request.weights is not None and WEIGHTS_LABEL not in files:
         key, kind = f"streams.{request.name}.weights", request.source.kind
@@ -88,12 +84,6 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
             fixed=scanned.fixed | fixed,
         )
     )
-
-
-def _collect_labels_and_weights(stream: ListingRequest) -> Mapping[str, LabelSource]:
-    """Returns the configured labels, and the weights among them."""
-    labels = stream.labels or {}
-    return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
 
 
 def _extract_weights(scanned: ScannedSamples) -> ScannedSamples:
@@ -182,20 +172,19 @@ def find_group_column(stream: ListingRequest) -> str | None:
     if split is None or split.by is None:
         return None
     source = stream.source
-    if not (isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)):
-        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(source.kind, split.by)}")
-    return split.by
-
-
-def _format_no_column(kind: str, by: str) -> str:
-    if kind in _ROW_KINDS:
-        return (
-            f"rows of {kind} are split one by one, not by an array such as {by!r}; leave `by` out, or write the rows "
-            "of each part to a separate file, with one stream for each"
+    if isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None):
+        return split.by
+    # Each kind has its own reason, and its own way out.
+    if source.kind in _ROW_KINDS:
+        why = (
+            f"rows of {source.kind} are split one by one, not by an array such as {split.by!r}; leave `by` out, or "
+            "write the rows of each part to a separate file, with one stream for each"
         )
-    if kind == "npy":
-        return f"no table has a column {by!r}; add table: FILE under source, or leave `by` out to split by rows"
-    return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
+    elif source.kind == "npy":
+        why = f"no table has a column {split.by!r}; add table: FILE under source, or leave `by` out to split by rows"
+    else:
+        why = f"a {source.kind} has no column {split.by!r}; leave `by` out to split by file name, or use kind table"
+    raise ConfigError(f"streams.{stream.name}.split.by: {why}")
 
 
 def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
@@ -253,7 +242,7 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     taken = replace(
         scanned,
         labels=labels,
-        specs={name: _recompute_label_spec(labels[name], spec) for name, spec in scanned.specs.items()},
+        specs={name: measure_label(spec, labels[name]) for name, spec in scanned.specs.items()},
         groups=None,
         weights=None if scanned.weights is None else scanned.weights[rows],
         display_names=None if names is None else [names[row] for row in rows.tolist()],
@@ -268,20 +257,6 @@ def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     # The extra columns of files are by sample. The mtimes of shards are in `shards`, so `mtimes_ns` is empty.
     taken = replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
     return taken if scanned.shards is not None else replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
-
-
-def _recompute_label_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
-    match spec.type:
-        case "category":
-            return add_class_counts_to_spec(spec, np.asarray(values, np.int64))
-        case "tags":
-            return add_tag_counts_to_spec(spec, np.asarray(values, np.uint8))
-        case "int" | "float":
-            return add_mean_and_std_to_spec(spec, values)
-        case "boxes" if isinstance(values, RaggedColumn):
-            return add_box_counts_to_spec(spec, values)
-        case _:
-            return spec
 
 
 def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSamples]:
@@ -316,12 +291,11 @@ def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSampl
             numbers = build_class_numbers(classes)
             moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
             if spec.type == "tags":
-                packed = renumber_tags(np.asarray(scanned.labels[name], np.uint8), moved, len(classes))
-                labels[name] = packed
-                specs[name] = add_tag_counts_to_spec(replace(spec, classes=classes, width=len(classes)), packed)
+                labels[name] = renumber_tags(np.asarray(labels[name], np.uint8), moved, len(classes))
             else:
-                values = moved[np.asarray(scanned.labels[name], np.int64)]
-                labels[name], specs[name] = values, add_class_counts_to_spec(replace(spec, classes=classes), values)
+                labels[name] = moved[np.asarray(labels[name], np.int64)]
+            width = len(classes) if spec.type == "tags" else spec.width
+            specs[name] = measure_label(replace(spec, classes=classes, width=width), labels[name])
         renumbered[stream] = replace(scanned, labels=labels, specs=specs)
     return renumbered
 

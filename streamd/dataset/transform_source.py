@@ -65,21 +65,15 @@ def _list_imports(path: Path, module: str) -> Iterator[str]:
         tree = ast.parse(_read_source(path))
     except (SyntaxError, ValueError):  # importing it reports that
         return
+    parts = module.split(".")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _resolve_import_base(node, module, is_package=path.name == "__init__.py")
+            # `from .BASE import` counts from the package that the module is in, or is.
+            package = parts[: len(parts) - node.level + (path.name == "__init__.py")] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names)
-
-
-def _resolve_import_base(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    """Returns the module that BASE means in `from BASE import` within a module."""
-    if not node.level:
-        return node.module or ""
-    parts = module.split(".")
-    package = parts[: len(parts) - node.level + is_package]
-    return ".".join([*package, *([node.module] if node.module else [])])
 
 
 def _find_installed_file(module: str, folder: Path) -> Path:

@@ -118,7 +118,7 @@ def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedLis
         image_roots = {
             name: os.path.relpath(image.root, _find_image_anchor(settings, name))
             for name, image in _collect_listed_images(stream.manifest).items()
-            if image.root is not None and _has_own_root(image)
+            if image.root is not None and image.has_own_root
         }
         lists.append(
             _ExportedList(
@@ -142,7 +142,7 @@ def export_lists(config: Config, state: Path, target: Path) -> list[ExchangedLis
                     none = np.zeros(len(_list_file_names(listed)), np.int64)
                     images = {
                         name: CopiedFiles(
-                            _NO_ROOT if _has_own_root(image) else None, np.zeros(image.mtimes_ns.size, np.int64)
+                            _NO_ROOT if image.has_own_root else None, np.zeros(image.mtimes_ns.size, np.int64)
                         )
                         for name, image in _collect_listed_images(listed).items()
                     }
@@ -259,7 +259,7 @@ def _bind_list(
         if image.mtimes_ns.size:
             names = image.array_file_names() if isinstance(image, ListedArrays) else image.file_names()
             mtimes_ns = look_up(f"images.{each}", place, names, image.sizes.astype(np.int64))
-        images[each] = CopiedFiles(place if _has_own_root(image) else None, mtimes_ns)
+        images[each] = CopiedFiles(place if image.has_own_root else None, mtimes_ns)
     ids = compute_config_ids(config)
     write_manifest_copy(target, listed, root=root, mtimes_ns=own_mtimes_ns, config_id=ids[name], images=images)
     listed.close()
@@ -314,11 +314,6 @@ def _find_source_anchor(config: StreamConfig) -> Path:
 
 def _collect_listed_images(listed: Manifest) -> dict[str, ListedImage | ListedArrays]:
     return {**listed.images, **listed.image_arrays}
-
-
-def _has_own_root(image: ListedImage | ListedArrays) -> bool:
-    """Whether the files lie below another root than those of the samples."""
-    return image.has_own_root if isinstance(image, ListedArrays) else image.root is not None
 
 
 def _find_image_anchor(config: StreamConfig, name: str) -> Path:

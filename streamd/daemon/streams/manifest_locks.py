@@ -67,61 +67,44 @@ def acquire_shared_locks(locks: Iterable[ManifestLock]) -> bool:
 
 @contextlib.contextmanager
 def hold_listing_turns(paths: Iterable[Path]) -> Iterator[None]:
-    """Holds the turns to list what the locks at `paths` protect; waits for other processes that list it."""
+    """Holds the turns to list what the locks at `paths` protect; waits until other processes that list it are done."""
     with contextlib.ExitStack() as held:
         # All turns are taken before any lock, and in sorted order, so that two processes can never each hold a turn
         # that the other waits for. Locks are never waited for.
         for path in sorted(set(paths)):
-            held.enter_context(hold_listing_turn(path))
+            turn = path.with_suffix(_TURN_SUFFIX)
+            if (descriptor := _open_lock_file(turn)) is None:
+                continue
+            held.callback(os.close, descriptor)
+            if not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
+                log.notice(
+                    "manifest.waiting",
+                    f"another streamd{_format_lock_holders(turn)} lists the same samples: waiting for it",
+                )
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # blocks: only the listing process calls this, never the daemon
         yield
 
 
 @contextlib.contextmanager
 def hold_exclusive_locks(locks: Mapping[str, Path], streams: Collection[str]) -> Iterator[None]:
-    """Holds the locks of the lists of `streams` alone; `locks` has the path of each. See `hold_exclusive_lock`."""
+    """Holds the locks of the lists of `streams` alone; `locks` has the path of each. Their turns must be held.
+
+    Raises ConfigError while a daemon serves one of the lists.
+    """
     with contextlib.ExitStack() as held:
         for path in sorted({locks[name] for name in streams}):
-            held.enter_context(hold_exclusive_lock(path, [name for name in streams if locks[name] == path]))
+            if (descriptor := _open_lock_file(path)) is None:
+                continue
+            held.callback(os.close, descriptor)
+            # Never waits: a daemon keeps its lock for as long as it serves, which may be weeks.
+            if not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+                names = ", ".join(sorted(name for name in streams if locks[name] == path))
+                raise ConfigError(
+                    f"streams.{names}: another streamd{_format_lock_holders(path)} is serving these samples from the "
+                    f"lists in {escape_unprintable(str(path.parent))}, and would lose those lists: stop that streamd "
+                    "before the samples are listed again, or set STATE_DIRECTORY to another folder for this streamd"
+                )
         yield
-
-
-@contextlib.contextmanager
-def hold_listing_turn(path: Path) -> Iterator[None]:
-    """Holds the turn to list what the lock at `path` protects; waits until other processes that list it are done."""
-    turn = path.with_suffix(_TURN_SUFFIX)
-    with _hold_open_lock_file(turn) as descriptor:
-        if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
-            log.notice(
-                "manifest.waiting",
-                f"another streamd{_format_lock_holders(turn)} lists the same samples: waiting for it",
-            )
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # blocks: only the listing process calls this, never the daemon
-        yield
-
-
-@contextlib.contextmanager
-def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
-    """Holds the lock at `path` alone; its turn must be held. Raises ConfigError while a daemon serves the lists."""
-    with _hold_open_lock_file(path) as descriptor:
-        # Never waits: a daemon keeps its lock for as long as it serves, which may be weeks.
-        if descriptor is not None and not _try_file_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
-            raise ConfigError(
-                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} is serving these "
-                f"samples from the lists in {escape_unprintable(str(path.parent))}, and would lose those lists: stop "
-                "that streamd before the samples are listed again, or set STATE_DIRECTORY to another folder for this "
-                "streamd"
-            )
-        yield
-
-
-@contextlib.contextmanager
-def _hold_open_lock_file(path: Path) -> Iterator[int | None]:
-    descriptor = _open_lock_file(path)
-    try:
-        yield descriptor
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def _open_lock_file(path: Path) -> int | None:

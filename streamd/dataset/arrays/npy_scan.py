@@ -189,28 +189,32 @@ def _find_own_image(images: Images) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnArray:
-    """The array in a file that gives the samples their rows: its name, the configuration key, and what it must hold.
-
-    `inside` are the further images in the same file, and `beside` those in .npy files.
-    """
+class ArrayRequest:
+    """An array in a file that holds one image of every sample: its name, the configuration key, what it must hold."""
 
     name: str
     key: str
     form: ArrayForm | None
-    inside: Images
-    beside: Images
 
 
-def find_own_array(stream: str, named: str | None, images: Images | None, raw: ArrayForm | None) -> OwnArray:
-    """Returns the array of the samples where the source has `named` one, or one of the images is it."""
+def find_arrays_in_file(
+    stream: str, named: str | None, images: Images | None, raw: ArrayForm | None
+) -> tuple[ArrayRequest, dict[str, ArrayRequest], Images]:
+    """Returns the array that gives the samples their rows, those of further images in its file, and images beside it.
+
+    The first is the array that the source has `named`, or else that of an image. Images beside it lie in .npy files.
+    """
     form, others = split_own_image(images, raw)
+    own = ArrayRequest(str(named), f"streams.{stream}.source.images", form)
+    if images is not None and (place := images[name := _find_own_image(images)].place) is not None:
+        own = ArrayRequest(place, build_images_key(stream, name), form)
     beside = {name: image for name, image in others.items() if is_npy_place(image)}
-    inside = {name: image for name, image in others.items() if name not in beside}
-    own = None if images is None else _find_own_image(images)
-    if images is None or own is None or images[own].place is None:
-        return OwnArray(str(named), f"streams.{stream}.source.images", form, inside, beside)
-    return OwnArray(str(images[own].place), build_images_key(stream, own), form, inside, beside)
+    inside = {
+        name: ArrayRequest(str(image.place), build_images_key(stream, name), image.form)
+        for name, image in others.items()
+        if name not in beside
+    }
+    return own, inside, beside
 
 
 def list_npy_images(

@@ -186,7 +186,7 @@ class RowStore(ABC):
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """Returns the mask of all samples, or of none once a file has changed."""
-        return self._files.find_gatherable(ids)
+        return ids != PAD_ID if self._files.are_unchanged() else np.zeros(ids.size, np.bool_)
 
     def prefetch_rows(self, ids: Ids) -> None:
         """Requests the rows that are not in memory from the disk."""
@@ -255,10 +255,6 @@ class ListedFiles:
                 ) from error
             path = self._folder / os.fsdecode(name)
             raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
-
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples, or of none once a file has changed."""
-        return ids != PAD_ID if self.are_unchanged() else np.zeros(ids.size, np.bool_)
 
     def are_unchanged(self) -> bool:
         """Returns whether all files are still the same.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
@@ -101,38 +101,29 @@ def _read_filelist(path: Path, configured: str | None, key: str, words: int) -> 
             )
         encoding = choose_text_encoding(path, configured, key)
         # A block of lines is read and split at a time, since splitting takes several times the memory of the text.
-        parts: list[_LineBlock] = []
+        numbers, paths, rests = list[Int64s](), list[Texts](), list[Texts]()  # of the lines that name samples
+        count = left_out = 0
         try:
             with path.open(encoding=encoding) as file:
                 for text in _read_whole_lines(file):
                     lines = _split_lines(text.encode())
                     comments: Any = pc.starts_with(lines, "#")
                     named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
-                    mine = np.flatnonzero(named.to_numpy(zero_copy_only=False))
-                    split = split_paths_from_labels(lines.filter(named), words)
-                    parts.append(_LineBlock(len(lines), comments.true_count, mine, *split))
+                    numbers.append(np.flatnonzero(named.to_numpy(zero_copy_only=False)) + count)
+                    before, after = split_paths_from_labels(lines.filter(named), words)
+                    paths.append(before)
+                    rests.append(after)
+                    count, left_out = count + len(lines), left_out + comments.true_count
         except UnicodeError as error:
             raise build_text_error(path, encoding, key, error) from error
-    starts = np.cumsum([0, *(part.lines for part in parts)])
-    kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
+    kept = np.concatenate(numbers)
     if not kept.size:
         raise ConfigError(f"{key}: {format_path(path)} names no file; write one line `path label` for each sample")
-    if left_out := sum(part.comments for part in parts):
+    if left_out:
         _log.info("%s: left out %s of %s that begin with #", key, format_count(left_out, "line"), path.name)
-    paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
-    rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
-    return paths, rests, SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
-
-
-@dataclass(frozen=True, slots=True)
-class _LineBlock:
-    """Some lines of a list: their number, how many are comments, which are `kept`, and the kept ones split in two."""
-
-    lines: int
-    comments: int
-    kept: Int64s
-    paths: Texts
-    rests: Texts
+    joined = pa.chunked_array(paths, pa.large_string()).combine_chunks()
+    rows = SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
+    return joined, pa.chunked_array(rests, pa.large_string()), rows
 
 
 def _read_whole_lines(file: TextIO) -> Iterator[str]:
@@ -237,9 +228,9 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
         elif kind == "float" or pc.all(pc.match_substring_regex(texts, THOUSANDS)).as_py():
             row = int(np.argmax(np.asarray(pc.match_substring(rests, ","))))
             raise ConfigError(
-                f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-                f"{rests[row].as_py()[:80]!r}, whose comma may be a decimal comma or separate two numbers, as in every "
-                "line of the list; add decimal: ',' under source for one number, or decimal: '.' for two"
+                f"{column.describe_cell(row)} holds {rests[row].as_py()[:80]!r}, whose comma may be a decimal comma or "
+                "separate two numbers, as in every line of the list; add decimal: ',' under source for one number, or "
+                "decimal: '.' for two"
             )
     if (
         pc.all(pc.match_substring_regex(texts, _SPACED_THOUSANDS)).as_py()
@@ -247,9 +238,8 @@ def _split_label_numbers(column: Column, kind: str) -> Column:
     ):
         row = int(np.argmax(spaced))
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
-            f"{rests[row].as_py()[:80]!r}, whose blank seems to mark thousands, since no whole number begins with 0; "
-            "write numbers without blanks in them"
+            f"{column.describe_cell(row)} holds {rests[row].as_py()[:80]!r}, whose blank seems to mark thousands, "
+            "since no whole number begins with 0; write numbers without blanks in them"
         )
     lists = pc.split_pattern_regex(rests, _GAP_WITHOUT_COMMA if mark in {",", "either"} else _GAP)
     is_single = pc.max(pc.list_value_length(lists)).as_py() == 1

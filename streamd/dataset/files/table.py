@@ -279,11 +279,6 @@ class ClipRequest:
     order: ColumnRequest
     rule: FrameRule
 
-    @staticmethod
-    def from_rule(key: str, rule: FrameRule) -> ClipRequest:
-        by, order = f"{key}.by", f"{key}.order"
-        return ClipRequest(key, ColumnRequest(rule.by, by, by), ColumnRequest(rule.order, order, order), rule)
-
     @property
     def requests(self) -> tuple[ColumnRequest, ColumnRequest]:
         """The columns that are read for the clip."""
@@ -292,13 +287,15 @@ class ClipRequest:
 
 def collect_clip_requests(stream: str, images: Mapping[str, ImageSource]) -> dict[str, ClipRequest]:
     """Returns the columns that the clips among `images` need, by the names of the images."""
-    # The only image of `image` has no name in its key.
-    keys = {name: "image" if [*images] == [ONLY_IMAGE] else f"images.{name}" for name in images}
-    return {
-        name: ClipRequest.from_rule(f"streams.{stream}.{keys[name]}.frames", each.frames)
-        for name, each in images.items()
-        if each.frames is not None
-    }
+    found: dict[str, ClipRequest] = {}
+    for name, image in images.items():
+        if (rule := image.frames) is not None:
+            # The only image of `image` has no name in its key.
+            key = f"streams.{stream}.{'image' if [*images] == [ONLY_IMAGE] else f'images.{name}'}.frames"
+            by, order = f"{key}.by", f"{key}.order"
+            asked = ColumnRequest(rule.by, by, by), ColumnRequest(rule.order, order, order)
+            found[name] = ClipRequest(key, *asked, rule)
+    return found
 
 
 def find_frame_rows(clip: ClipRequest, by: Column, order: Column) -> Int64s:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.core.text import format_count
-from streamd.dataset.arrays.npy_scan import Images, find_own_array, list_npy_images
+from streamd.dataset.arrays.npy_scan import Images, find_arrays_in_file, list_npy_images
 from streamd.dataset.arrays.pixels import (
     INSPECTED_IMAGES,
     can_copy_unconverted,
@@ -50,7 +51,7 @@ from streamd.dataset.paths.confined import (
     stat_files,
     translate_read_errors,
 )
-from streamd.dataset.sources import ArrayForm, LabelSource, build_images_key
+from streamd.dataset.sources import ArrayForm, LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 
@@ -80,37 +81,45 @@ def scan_hdf5(
     with translate_read_errors(source.path, f"{key}.path"):
         path = source.path.resolve(strict=True)
         if path.is_dir():
-            inside = sorted(os.fsencode(each.name) for each in path.iterdir() if each.suffix in _SUFFIXES)
+            there = sorted(os.fsencode(each.name) for each in path.iterdir() if each.suffix in _SUFFIXES)
             hint = ", and the folder holds none; correct the path"
-            if inside:
-                hint = f"; give the path of one of those in it, such as {format_first_names(inside)}"
+            if there:
+                hint = f"; give the path of one of those in it, such as {format_first_names(there)}"
             raise ConfigError(f"{key}.path: {format_path(path)} is a folder, but an HDF5 file is needed{hint}")
     names = [os.fsencode(path.name)]
     # The manifest gets the size and mtime from before the file is read. They are compared again after the last read.
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _open_unchanging_file(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
-        own = find_own_array(stream, source.images, images, raw)
+        own, inside, beside = find_arrays_in_file(stream, source.images, images, raw)
         where, extra = _locate_image_rows(
             hdf5array.find_array(file, own.name, path, own.key), source.range, own.key, own.form
         )
         count = where.starts[-1]
         located: dict[str, LocatedImages] = {}
-        for name, image in own.inside.items():
-            image_key = build_images_key(stream, name)
-            array = hdf5array.find_array(file, str(image.place), path, image_key)
-            located[name] = _locate_image_rows(array, source.range, image_key, image.form)
-            columns.check_row_count(image_key, array.display_name, array.shape[0], count)
+        for name, each in inside.items():
+            array = hdf5array.find_array(file, each.name, path, each.key)
+            located[name] = _locate_image_rows(array, source.range, each.key, each.form)
+            columns.check_row_count(each.key, array.display_name, array.shape[0], count)
         progress(count)
         # A label is one array, or those that are listed. Without `from`, the array has the label's name.
         found: dict[str, list[Column]] = {}
         for name, label in labels.items():
             label_key = build_label_key(stream, name)
-            for each in () if label.file else label.list_columns(name):
-                array = hdf5array.find_array(file, each, path, f"{label_key}.from", count)
-                found.setdefault(name, []).append(_read_label_column(array, label_key, count))
+            for called in () if label.file else label.list_columns(name):
+                array = hdf5array.find_array(file, called, path, f"{label_key}.from", count)
+                if array.column_names:
+                    raise ConfigError(
+                        f"{label_key}.from: {array.display_name} is a table; name one of its columns: "
+                        f"{', '.join(array.column_names)}"
+                    )
+                if not array.has_texts:
+                    columns.check_label_array(array.shape, array.dtype, array.display_name, f"{label_key}.from", count)
+                values, where_in_file = array.read_values(f"{label_key}.from"), f"{path.name}:{array.name}"
+                column = columns.build_array_column(values, path, where_in_file, label_key, count)
+                found.setdefault(name, []).append(column)
         shown = _read_display_names(file, source, path, f"{key}.names", count)
     listed = {name: ImageArrays(each, names, sizes, mtimes_ns, None, more) for name, (each, more) in located.items()}
-    listed |= list_npy_images(stream, own.beside, count, source.range, path.parent, progress)
+    listed |= list_npy_images(stream, beside, count, source.range, path.parent, progress)
     return ScannedSamples(
         path.parent,
         names,
@@ -170,17 +179,6 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
     return found.read_texts_as_bytes(key)
 
 
-def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
-    if found.column_names:
-        raise ConfigError(
-            f"{key}.from: {found.display_name} is a table; name one of its columns: {', '.join(found.column_names)}"
-        )
-    if not found.has_texts:
-        columns.check_label_array(found.shape, found.dtype, found.display_name, f"{key}.from", images)
-    name = f"{found.path.name}:{found.name}"
-    return columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
-
-
 def _locate_image_rows(
     images: Hdf5Array, bounds: tuple[float, float] | None, key: str, raw: ArrayForm | None
 ) -> LocatedImages:
@@ -189,19 +187,13 @@ def _locate_image_rows(
     what = f"{key}: {images.display_name}"
     asked = StorageFormat(LIBRARY_STORE, images.name, range=bounds)
     try:
-        shape, stored = inspect_image_array(
-            what,
-            images.shape,
-            images.dtype,
-            asked,
-            lambda: images.read_first_rows(INSPECTED_IMAGES),
-            raw,
-        )
+        first = partial(images.read_first_rows, INSPECTED_IMAGES)
+        shape, stored = inspect_image_array(what, images.shape, images.dtype, asked, first, raw)
     except ConfigError as error:
         if raw is not None or can_hold_images(images.shape, images.dtype):
             raise
         raise ConfigError(f"{error}; {images.other_arrays_text}") from error
-    if bounds and (warning := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
+    if bounds and (warning := format_range_warning(first(), bounds)):
         _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
     # Of an array that is not chunked, the library reads one row at a time where it converts it.

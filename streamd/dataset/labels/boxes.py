@@ -24,10 +24,10 @@ from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.encode import (
     ClassValue,
-    add_box_counts_to_spec,
     build_class_numbers,
     format_classes,
     format_other_locations,
+    measure_label,
     parse_configured_classes,
     parse_number,
 )
@@ -154,7 +154,7 @@ def build_box_label(
     rows = np.concatenate([corners, found.values[:, None]], axis=1).astype(np.float32)
     spec = LabelSpec(name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
     column = RaggedColumn(np.cumsum(counts, dtype=np.int64), rows)
-    return column, add_box_counts_to_spec(_add_rule_to_spec(spec, rule), column)
+    return column, measure_label(_add_rule_to_spec(spec, rule), column)
 
 
 def build_point_label(
@@ -215,7 +215,7 @@ def _number_box_classes(lists: CellLists, classes: tuple[ClassValue, ...] | None
 def _build_unknown_class_error(
     shown: str, classes: tuple[ClassValue, ...] | None, column: Column, row: int, name: str
 ) -> ConfigError:
-    where = f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds a box of class {shown}"
+    where = f"{column.describe_cell(row)} holds a box of class {shown}"
     if classes is None:
         return ConfigError(
             f"{where}; a class is a whole number from 0 to {MAX_BOX_CLASS:,}, or one of the names under classes: "
@@ -270,16 +270,18 @@ _ABSENT: Final = -1.0  # every number of a row of an array that holds no box
 
 @dataclass(frozen=True, slots=True)
 class CellForm:
-    """The form of the lists in a cell: `least` numbers, and perhaps one `extra` element behind them."""
+    """The form of the lists in a cell: `least` numbers, and perhaps one element behind them, or else `extra`."""
 
     name: str
     least: int
+    extra: float
     example: str
     takes_names: bool
 
 
-BOX_FORM: Final = CellForm("box", 4, "[[x0, y0, x1, y1, class], ...]", takes_names=True)
-POINT_FORM: Final = CellForm("point", 2, "[[x, y], ...] or [[x, y, visible], ...]", takes_names=False)
+# A list without the element behind the numbers is a box of class 0, or a visible point.
+BOX_FORM: Final = CellForm("box", 4, 0.0, "[[x0, y0, x1, y1, class], ...]", takes_names=True)
+POINT_FORM: Final = CellForm("point", 2, 1.0, "[[x, y], ...] or [[x, y, visible], ...]", takes_names=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -331,7 +333,7 @@ def read_cell_lists(column: Column, form: CellForm) -> CellLists:
             starts = np.cumsum(lengths) - lengths
             numbers = flat[starts[:, None] + np.arange(form.least)]
             has_extra = lengths > form.least
-            extras = np.full(lengths.size, _get_default_extra(form))
+            extras = np.full(lengths.size, form.extra)
             extras[has_extra] = flat[starts[has_extra] + form.least]
             if not (is_array and form.takes_names):
                 return CellLists(counts, numbers, extras)
@@ -353,7 +355,7 @@ def _collect_lists(column: Column, form: CellForm, rows: Sequence[Sequence[Any]]
                     raise TypeError  # noqa: TRY301 - one message for all that is no such list
                 numbers.append([_convert_element(number) for number in each[: form.least]])
                 # One element may stand behind the numbers: another number, or the name of a box's class.
-                extra, *further = each[form.least :] or [_get_default_extra(form)]
+                extra, *further = each[form.least :] or [form.extra]
                 is_name = isinstance(extra, str) and form.takes_names
                 extras.append(0.0 if is_name else _convert_element(extra))
                 names.append(extra if is_name else None)
@@ -373,11 +375,6 @@ def _convert_element(given: Element) -> float:
     return parse_number(given) if isinstance(given, str) else float(given)
 
 
-def _get_default_extra(form: CellForm) -> float:
-    """Returns what a list without an extra element means: class 0, or a visible point."""
-    return 0.0 if form.takes_names else 1.0
-
-
 def _shorten_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
@@ -385,6 +382,6 @@ def _shorten_value(value: object) -> str:
 
 def _build_form_error(column: Column, form: CellForm, row: int, found: str) -> ConfigError:
     return ConfigError(
-        f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds {found}, but a cell needs a "
-        f"list of {form.name}{'es' if form.name == 'box' else 's'}, each a list itself: {form.example}; correct it"
+        f"{column.describe_cell(row)} holds {found}, but a cell needs a list of "
+        f"{form.name}{'es' if form.name == 'box' else 's'}, each a list itself: {form.example}; correct it"
     )

@@ -7,7 +7,7 @@ number: people write `a.jpg, +5`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -69,6 +69,14 @@ class Column:
     key: str
     decimal_mark: DecimalMark | None = None
 
+    def describe_cell(self, row: int) -> str:
+        """Returns the beginning of a message about a cell: the key that needs it, its row, and its column."""
+        return f"{self.key}: {self.rows.format_location(row)}: {self.display_name}"
+
+    def format_other_rows(self, rows: Sequence[int], format_value: Callable[[int], str] | None = None) -> str:
+        """Formats all `rows` but the first, as `format_other_locations` does."""
+        return format_other_locations(rows, self.rows.format_location, format_value)
+
 
 def convert_to_nonempty_texts(column: Column) -> Texts:
     """Returns the cells as text. Raises ConfigError if one is empty."""
@@ -93,8 +101,8 @@ def check_class_texts(column: Column, levels: Sequence[str], codes: Int64s) -> N
             else ("a list in brackets", "write the name of one class, or use type tags for any number of classes a row")
         )
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
-            f"{text[:_SHOWN_CHARS]!r}, {what}{format_other_locations(rows, column.rows.format_location)}; {remedy}"
+            f"{column.describe_cell(rows[0])} holds {text[:_SHOWN_CHARS]!r}, {what}{column.format_other_rows(rows)}; "
+            f"{remedy}"
         )
     words = [code for code, level in enumerate(levels) if level.casefold() in MISSING_WORDS]
     if words and len(words) < len(levels) and all(map(is_number_text, set(levels) - {levels[code] for code in words})):
@@ -119,10 +127,9 @@ def parse_list_texts(column: Column) -> Column | None:
         rows = np.flatnonzero(np.isin(codes, unread)).tolist()
         text = levels[codes[rows[0]]]
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds "
-            f"{text[:_SHOWN_CHARS]!r}, which is not a list such as {one[:_SHOWN_CHARS]!r} "
-            f"({column.rows.format_location(int(np.argmax(codes == levels.index(one))))})"
-            f"{format_other_locations(rows, column.rows.format_location)}; write all cells in one way, such as cat|dog"
+            f"{column.describe_cell(rows[0])} holds {text[:_SHOWN_CHARS]!r}, which is not a list such as "
+            f"{one[:_SHOWN_CHARS]!r} ({column.rows.format_location(int(np.argmax(codes == levels.index(one))))})"
+            f"{column.format_other_rows(rows)}; write all cells in one way, such as cat|dog"
         )
     cells: Cells = pa.array(lists, pa.large_list(pa.large_string()))
     return replace(column, cells=cells.take(pa.array(codes)))
@@ -159,6 +166,7 @@ def convert_to_text_pieces(column: Column) -> list[Texts]:
     cells = column.cells
     chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
     parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
+    # A loop would keep the texts of one piece until those of the next one are made.
     return [_reuse_original_cells(part, convert_to_texts(replace(column, cells=part))) for part in parts]
 
 
@@ -215,8 +223,7 @@ def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNum
             if commas.any():
                 points = _find_matches(texts, r"\.")
                 first = int(np.argmax(commas))
-                place, text = column.rows.format_location(first), texts[first].as_py()
-                where = f"{column.key}: {place}: {column.display_name} holds {text!r}"
+                where = f"{column.describe_cell(first)} holds {texts[first].as_py()!r}"
                 if points.any():
                     row = int(np.argmax(points))
                     raise ConfigError(
@@ -270,9 +277,9 @@ def check_exact_floats(column: Column) -> None:
     large = np.flatnonzero((values >= EXACT_BELOW) & np.isfinite(values)).tolist()
     if large:
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(large[0])}: {column.display_name} holds "
-            f"{column.cells[large[0]].as_py():.0f} as float64, which does not hold every whole number of this size"
-            f"{format_other_locations(large, column.rows.format_location)}; save the column as int64 or as text"
+            f"{column.describe_cell(large[0])} holds {column.cells[large[0]].as_py():.0f} as float64, which does not "
+            f"hold every whole number of this size{column.format_other_rows(large)}; save the column as int64 or as "
+            "text"
         )
 
 
@@ -319,11 +326,10 @@ def _replace_large_numbers(column: Column, texts: Texts, values: WideNumbers) ->
     exact = {row: Decimal(texts[row].as_py()) for row in large}
     wrong = [row for row in large if not -INT64_END <= exact[row] < INT64_END or exact[row] % 1]
     if wrong:
-        others = format_other_locations(wrong, column.rows.format_location, lambda row: texts[row].as_py())
+        others = column.format_other_rows(wrong, lambda row: texts[row].as_py())
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(wrong[0])}: {column.display_name} holds "
-            f"{texts[wrong[0]].as_py()[:_SHOWN_CHARS]}{others}, which is not a whole number that int64 can hold; use "
-            "type category or string"
+            f"{column.describe_cell(wrong[0])} holds {texts[wrong[0]].as_py()[:_SHOWN_CHARS]}{others}, which is not a "
+            "whole number that int64 can hold; use type category or string"
         )
     if not large or (np.trunc(values) != values).any():
         return values
@@ -357,14 +363,14 @@ def _build_no_number_error(column: Column, texts: Texts) -> ConfigError:
     def format_cell(row: int) -> str:
         return repr(texts[row].as_py()[:_SHOWN_CHARS])
 
-    others = format_other_locations(rows, column.rows.format_location, format_cell)
+    others = column.format_other_rows(rows, format_cell)
     remedy = "correct it"
     if re.fullmatch(_DECIMAL_COMMA, failing[0]):
         can_say = column.decimal_mark == "."
         remedy = "add decimal: ',' under source if numbers have decimal commas" if can_say else "write it with a point"
     return ConfigError(
-        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {format_cell(rows[0])}, "
-        f"which is not a number{others}; {remedy}, or use type category"
+        f"{column.describe_cell(rows[0])} holds {format_cell(rows[0])}, which is not a number{others}; {remedy}, or "
+        "use type category"
     )
 
 
@@ -380,24 +386,22 @@ def _check_no_empty_cell(column: Column, empty: Any) -> None:
     mask = empty.to_numpy(zero_copy_only=False)
     if mask.any():
         rows = np.flatnonzero(mask).tolist()
-        row, others = rows[0], format_other_locations(rows, column.rows.format_location)
+        row, others = rows[0], column.format_other_rows(rows)
         is_nan = isinstance(column.cells[row].as_py(), float)
         state = "holds NaN, which is not a number" if is_nan else "has no value"
         remedy = "correct" if is_nan else "add"
         remedy += " the value, or remove the row" if len(rows) == 1 else " the values, or remove the rows"
-        raise ConfigError(
-            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{others}; {remedy}"
-        )
+        raise ConfigError(f"{column.describe_cell(row)} {state}{others}; {remedy}")
 
 
 def _build_missing_value_error(column: Column, rows: Sequence[int], words: Sequence[str], more: str) -> ConfigError:
     """Returns the error for `rows` whose `words` stand for a missing value; `more` ends the remedy."""
     places = dict(zip(rows, words, strict=True))
-    others = format_other_locations(rows, column.rows.format_location, lambda row: repr(places[row]))
+    others = column.format_other_rows(rows, lambda row: repr(places[row]))
     remedy = "add the value, or remove the row" if len(rows) == 1 else "add the values, or remove the rows"
     return ConfigError(
-        f"{column.key}: {column.rows.format_location(rows[0])}: {column.display_name} holds {words[0]!r}, which stands "
-        f"for a missing value in a column of numbers{others}; {remedy}{more}"
+        f"{column.describe_cell(rows[0])} holds {words[0]!r}, which stands for a missing value in a column of "
+        f"numbers{others}; {remedy}{more}"
     )
 
 

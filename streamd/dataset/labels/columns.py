@@ -11,6 +11,7 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -99,7 +100,9 @@ class TableFile:
         if self.text is None:
             return f"{self.path.name}, row {row + 1}"
         if not self._lines:
-            self._lines.extend(_find_row_lines(self.path, self.text, len(self.column_names)))
+            rows = _iterate_rows(self.path, self.text)
+            next(rows, None)  # the header
+            self._lines.extend(line for line, row in rows if len(row) == len(self.column_names))
         # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
         return f"{self.path.name}, " + (f"line {self._lines[row]}" if row < len(self._lines) else f"row {row + 1}")
 
@@ -119,23 +122,17 @@ class TableFile:
         there = ", ".join(self.column_names[:_SHOWN_COLUMNS]) + (
             ", ..." if len(self.column_names) > _SHOWN_COLUMNS else ""
         )
-        hint = _format_separator_hint(self.column_names, self.text, there) or (
-            f"its columns are: {there}{suggest_name(column, self.column_names)}"
-        )
+        hint = f"its columns are: {there}{suggest_name(column, self.column_names)}"
+        # A header that holds another separator may have been split at the wrong one.
+        used = None if self.text is None else self.text.separator
+        marks = (mark for mark in SEPARATORS if mark != used and any(mark in name for name in self.column_names))
+        other = None if used is None else next(map(format_separator, marks), None)
+        if used is not None and other is not None:
+            hint = (
+                f"streamd split its lines at {format_separator(used)} and found the columns: {there}; its header also "
+                f"contains {other}: if {other} separates the columns, add separator: {other} under source"
+            )
         raise ConfigError(f"{key}: {format_path(self.path)} has no column {column!r}; {hint}")
-
-
-def _format_separator_hint(header: Sequence[str], text: TextFormat | None, there: str) -> str:
-    if text is None:
-        return ""
-    other = next((mark for mark in SEPARATORS if mark != text.separator and any(mark in name for name in header)), None)
-    if other is None:
-        return ""
-    return (
-        f"streamd split its lines at {format_separator(text.separator)} and found the columns: {there}; its header "
-        f"also contains {format_separator(other)}: if {format_separator(other)} separates the columns, add separator: "
-        f"{format_separator(other)} under source"
-    )
 
 
 def format_separator(mark: str) -> str:
@@ -263,7 +260,11 @@ def find_separators(head: str, usual: str) -> list[str]:
     A mark fits when it splits the header, outside quotes, and each of the first rows into the same number of cells. The
     `usual` mark of the file's suffix wins if it fits.
     """
-    cells = {mark: _count_cells(head, mark) for mark in (usual, *SEPARATORS)}
+    cells: dict[str, list[int]] = {}  # of the header and of each of the first rows, without blank lines
+    for mark in (usual, *SEPARATORS):
+        rows = csv.reader(io.StringIO(head, newline=""), delimiter=mark)
+        with suppress(csv.Error):
+            cells[mark] = [len(row) for row in islice(filter(None, rows), _HEAD_ROWS)]
     splitting = [mark for mark, counts in cells.items() if counts and counts[0] > 1]
     # If no mark fits all rows, those that split the header at least are considered: rows of another width are reported
     # later.
@@ -271,27 +272,16 @@ def find_separators(head: str, usual: str) -> list[str]:
     return [usual] if usual in marks or not marks else marks
 
 
-def _count_cells(head: str, mark: str) -> list[int]:
-    """Returns the number of cells of the header and of each of the first rows, without blank lines."""
-    try:
-        rows = csv.reader(io.StringIO(head, newline=""), delimiter=mark)
-        return [len(row) for row in islice(filter(None, rows), _HEAD_ROWS)]
-    except csv.Error:
-        return []
-
-
-def _find_row_lines(path: Path, text: TextFormat, width: int) -> Iterator[int]:
-    """Yields the line, from 1, where each row of `width` cells begins.
+def _iterate_rows(path: Path, text: TextFormat) -> Iterator[tuple[int, list[str]]]:
+    """Yields each row that is not blank, the header first, with the line, from 1, where it begins.
 
     Blank lines and breaks inside quotes count as lines.
     """
     with path.open(newline="", encoding=text.encoding, errors="replace") as lines:
-        reader = csv.reader(lines, delimiter=text.separator)
-        next(filter(None, reader), None)
-        begun = reader.line_num + 1
-        for record in reader:
-            if len(record) == width:
-                yield begun
+        reader, begun = csv.reader(lines, delimiter=text.separator), 1
+        for row in reader:
+            if row:
+                yield begun, row
             begun = reader.line_num + 1
 
 
@@ -368,18 +358,10 @@ def _uneven_rows_error(
     table: TableFile, text: TextFormat, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool
 ) -> ConfigError:
     first = uneven[0]
-    # The lines, from 1, where the shown rows begin. The library counts rows with the header, and without blank lines.
-    lines, wanted = list[int](), {(row.number or 0) - 1 for row in uneven[:SHOWN_FAULTS]}
-    with table.path.open(newline="", encoding=text.encoding, errors="replace") as opened:
-        reader = csv.reader(opened, delimiter=text.separator)
-        begun = number = 0
-        for record in reader:
-            if record and number in wanted:
-                lines.append(begun + 1)
-            number += bool(record)
-            begun = reader.line_num
-            if len(lines) == len(wanted):
-                break
+    # The lines where the shown rows begin. The library counts rows from 1, with the header and without blank lines.
+    wanted = {row.number or 0 for row in uneven[:SHOWN_FAULTS]}
+    numbered = enumerate(islice(_iterate_rows(table.path, text), max(wanted)), 1)
+    lines = [line for number, (line, _) in numbered if number in wanted]
 
     def format_place(each: int) -> str:
         # The csv module may read unusual quotes differently from pyarrow, and then find fewer rows.
@@ -427,13 +409,15 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
 
     Raises ConfigError if no row does.
     """
-    texts = {name: _convert_to_compared_texts(columns[name], value) for name, value in conditions.items()}
-    masks = {name: find_matching_cells(texts[name], value) for name, value in conditions.items()}
-    for name, mask in masks.items():
+    masks: dict[str, Mask] = {}
+    for name, value in conditions.items():
+        column = columns[name]
+        texts = convert_to_texts(column)
+        if column.decimal_mark in {",", "either"} and isinstance(value, float):
+            texts = replace_decimal_commas(texts)
+        mask = masks[name] = find_matching_cells(texts, value)
         if not mask.any():
-            column = columns[name]
-            value = conditions[name]
-            levels, codes = encode_distinct_texts(texts[name])
+            levels, codes = encode_distinct_texts(texts)
             ordered = sorted(
                 zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0])
             )
@@ -452,12 +436,6 @@ def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column])
             "leave one out"
         )
     return rows
-
-
-def _convert_to_compared_texts(column: Column, value: Scalar) -> Texts:
-    texts = convert_to_texts(column)
-    has_commas = column.decimal_mark in {",", "either"} and isinstance(value, float)
-    return replace_decimal_commas(texts) if has_commas else texts
 
 
 def find_matching_cells(texts: Texts, value: Scalar) -> Mask:

@@ -28,8 +28,8 @@ from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import (
     ClassValue,
     SampleTags,
-    add_tag_counts_to_spec,
     build_tags_label,
+    measure_label,
     raise_collected_faults,
 )
 from streamd.dataset.manifest.columns import TextColumn
@@ -122,7 +122,7 @@ def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Colum
         lists = _parse_mark_texts(column, single=single)
         if lists is not None:
             return _convert_marks(name, [lists], fixed, single=single)
-    elif single or _is_array_column(column) or _has_only_zeros_and_ones(column):
+    elif single or _has_marks(column):
         return _convert_marks(name, columns, fixed, single=single)
     # Words and brackets in the cells are classes where the configuration lists them.
     is_literal = any(encode.is_list_text(str(each)) for each in fixed or ())
@@ -166,7 +166,7 @@ def _convert_numeric_label(
         values = _convert_number_column(name, kind, cells.flatten_lists(columns[0])[0])[0].reshape(-1, width)
     else:
         return _convert_number_column(name, kind, columns[0])
-    return values, encode.add_mean_and_std_to_spec(LabelSpec(name, kind, width=values.shape[1]), values)
+    return values, measure_label(LabelSpec(name, kind, width=values.shape[1]), values)
 
 
 def _convert_number_column(
@@ -218,8 +218,8 @@ def _convert_marks(
         blocks.append(np.asarray(marks.argmax(axis=1), np.int64) if single else np.packbits(marks == 1, axis=1))
     values = np.concatenate(blocks)
     if single:
-        return values, encode.add_class_counts_to_spec(LabelSpec(name, "category", classes=named), values)
-    return values, add_tag_counts_to_spec(LabelSpec(name, "tags", width=width, classes=named), values)
+        return values, measure_label(LabelSpec(name, "category", classes=named), values)
+    return values, measure_label(LabelSpec(name, "tags", width=width, classes=named), values)
 
 
 def compute_vector_width(columns: Sequence[Column]) -> int:
@@ -234,9 +234,8 @@ def compute_vector_width(columns: Sequence[Column]) -> int:
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
-            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds "
-            f"{format_count(int(lengths[odd]), 'number')}, but the first row holds {lengths[0]}; a vector needs the "
-            "same number of values in every row, and at least one"
+            f"{column.describe_cell(odd)} holds {format_count(int(lengths[odd]), 'number')}, but the first row holds "
+            f"{lengths[0]}; a vector needs the same number of values in every row, and at least one"
         )
     return int(lengths[0])
 
@@ -257,17 +256,14 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     return replace(column, cells=lists) if _has_equal_lengths(lists) else None
 
 
-def _is_array_column(column: Column) -> bool:
-    """Returns whether the lists are rows of an array of numbers."""
-    kind = column.cells.type
-    return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
+def _has_marks(column: Column) -> bool:
+    """Returns whether lists are rows of an array of numbers, or all are 0 and 1, several and equally many in each row.
 
-
-def _has_only_zeros_and_ones(column: Column) -> bool:
-    """Returns whether a column of lists holds only 0 and 1, the same number of them in each row, and more than one.
-
-    Such lists cannot be names of tags: there are only two names, so a list of three would have one of them twice.
+    The latter cannot be names of tags: there are only two names, so a list of three would have one of them twice.
     """
+    kind = column.cells.type
+    if pa.types.is_fixed_size_list(kind) and _is_number_type(kind.value_type):
+        return True
     if not _has_equal_lengths(column.cells):
         return False
     elements = cells.flatten_lists(column)[0].cells

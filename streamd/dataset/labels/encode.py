@@ -173,20 +173,19 @@ def parse_list_text(text: str) -> list[str] | None:
         return ["" if each in {"None", "nan", "NaN", "null"} else each for each in items]
     if _LIST_ITEMS.fullmatch(inner) is None:
         return None
-    try:
-        return [_parse_list_item(each) for each in _LIST_ITEM.findall(inner)]
-    except (ValueError, SyntaxError):
-        return None
-
-
-def _parse_list_item(item: str) -> str:
-    """Returns an element of a list: a text without its quotes, or a number. Raises ValueError and SyntaxError."""
-    if item[0] not in "'\"":
-        return "" if item.casefold() in MISSING_WORDS else item
-    if "\\" not in item:
-        return item[1:-1]
-    read = json.loads(item) if item[0] == '"' else ast.literal_eval(item)
-    return str(read).encode().decode()  # a lone surrogate is no text
+    found: list[str] = []
+    for item in _LIST_ITEM.findall(inner):
+        if item[0] not in "'\"":
+            found.append("" if item.casefold() in MISSING_WORDS else item)
+        elif "\\" not in item:
+            found.append(item[1:-1])
+        else:
+            try:
+                read = json.loads(item) if item[0] == '"' else ast.literal_eval(item)
+                found.append(str(read).encode().decode())  # a lone surrogate is no text
+            except (ValueError, SyntaxError):
+                return None
+    return found
 
 
 def order_classes(texts: Iterable[str]) -> tuple[ClassValue, ...]:
@@ -257,7 +256,7 @@ def build_category_label(
 
     classes = order_classes(texts) if fixed is None else fixed
     values = lookup_class_numbers(texts, classes, format_code_location, key)[codes]
-    return values, add_class_counts_to_spec(LabelSpec(name, "category", classes=classes), values)
+    return values, measure_label(LabelSpec(name, "category", classes=classes), values)
 
 
 def lookup_class_numbers(
@@ -287,19 +286,6 @@ def lookup_class_numbers(
 def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
     """Returns the number of each class, by its text."""
     return {str(value): number for number, value in enumerate(classes)}
-
-
-def add_class_counts_to_spec(spec: LabelSpec, values: Int64s) -> LabelSpec:
-    """Returns `spec` of a category with the number of samples of each class."""
-    return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
-
-
-def add_box_counts_to_spec(spec: LabelSpec, column: RaggedColumn) -> LabelSpec:
-    """Returns `spec` with the number of boxes of each class; unchanged for points, and for classes without names."""
-    if not spec.classes:
-        return spec
-    codes = column.numbers[:, -1].astype(np.int64)
-    return replace(spec, counts=tuple(np.bincount(codes, minlength=len(spec.classes)).tolist()))
 
 
 def format_classes(classes: tuple[ClassValue, ...]) -> str:
@@ -340,13 +326,28 @@ def build_number_label(
             _check_no_bad_value(
                 np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", format_location, key
             )
-    return kept, add_mean_and_std_to_spec(LabelSpec(name, kind), kept)
+    return kept, measure_label(LabelSpec(name, kind), kept)
 
 
-def add_mean_and_std_to_spec(spec: LabelSpec, values: ListedValues) -> LabelSpec:
-    """Returns `spec` with the mean and std of all its `values`, (n,) or (n, k)."""
-    wide = np.asarray(values, np.float64)
-    return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
+def measure_label(spec: LabelSpec, values: ListedValues) -> LabelSpec:
+    """Returns `spec` with what all `values` of its label come to.
+
+    That is the mean and std of numbers, (n,) or (n, k), and else how many samples, tags or boxes each class has. Texts,
+    points, and boxes whose classes have no names leave it unchanged.
+    """
+    match spec.type:
+        case "int" | "float":
+            wide = np.asarray(values, np.float64)
+            return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
+        case "tags":
+            having = (_find_samples_with_tag(np.asarray(values, np.uint8), tag) for tag in range(spec.width))
+            return replace(spec, counts=tuple(int(each.sum()) for each in having))
+        case "category" | "boxes" if spec.classes:
+            codes = values.numbers[:, -1] if isinstance(values, RaggedColumn) else values
+            counts = np.bincount(np.asarray(codes, np.int64), minlength=len(spec.classes))
+            return replace(spec, counts=tuple(counts.tolist()))
+        case _:
+            return spec
 
 
 def _check_no_bad_value(
@@ -429,7 +430,7 @@ def build_tags_label(
     # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
     # them.
     np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
-    return packed, add_tag_counts_to_spec(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
+    return packed, measure_label(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
 
 
 def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
@@ -438,11 +439,6 @@ def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags
     for old, new in enumerate(numbers.tolist()):
         moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
     return moved
-
-
-def add_tag_counts_to_spec(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
-    """Returns `spec` with the number of samples of each tag."""
-    return replace(spec, counts=tuple(int(_find_samples_with_tag(packed, tag).sum()) for tag in range(spec.width)))
 
 
 def _make_empty_tags(samples: int, width: int) -> PackedTags:

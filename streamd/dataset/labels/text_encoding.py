@@ -137,10 +137,19 @@ def build_encoding_error(path: Path, encoding: str, key: str) -> ConfigError | N
 
     Raises OSError.
     """
-    found = _find_decode_error(path, encoding)
-    if found is None:
-        return None
-    error, line = found
+    decoder, line, error = codecs.getincrementaldecoder(encoding)(), 1, None
+    with path.open("rb") as file:
+        while error is None:
+            data = file.read(MIB)
+            try:
+                line += decoder.decode(data, final=not data).count("\n")
+            except UnicodeDecodeError as found:
+                # The decoder keeps the bytes of an unfinished character, and the bytes in `found` begin with them.
+                # Breaks are counted in decoded text only, so none of these bytes has been counted yet.
+                error, line = found, line + found.object.count(b"\n", 0, found.start)
+            else:
+                if not data:
+                    return None
     called = "UTF-8" if encoding == UTF8 else encoding
     where = f"{key}: {format_path(path)}, line {line}, is not valid {called}: byte 0x{error.object[error.start]:02x}"
     if encoding != UTF8:
@@ -173,20 +182,3 @@ def format_encoding_remedy(path: Path, encoding: str, key: str) -> str:
 def _has_no_encoding_key(key: str) -> bool:
     """Returns whether the file is a table beside arrays, which is always read as UTF-8."""
     return key.endswith(".table")
-
-
-def _find_decode_error(path: Path, encoding: str) -> tuple[UnicodeDecodeError, int] | None:
-    """Returns the first error of decoding a file, and its line, from 1."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    breaks = 0
-    with path.open("rb") as file:
-        while True:
-            data = file.read(MIB)
-            try:
-                breaks += decoder.decode(data, final=not data).count("\n")
-            except UnicodeDecodeError as error:
-                # The decoder keeps the bytes of an unfinished character, and the bytes in `error` begin with them.
-                # Breaks are counted in decoded text only, so none of these bytes has been counted yet.
-                return error, breaks + error.object.count(b"\n", 0, error.start) + 1
-            if not data:
-                return None

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.text import format_count
-from streamd.dataset.arrays.npy_scan import Images, find_own_array, list_npy_images
+from streamd.dataset.arrays.npy_scan import ArrayRequest, Images, find_arrays_in_file, list_npy_images
 from streamd.dataset.arrays.pixels import INSPECTED_IMAGES, format_range_warning, inspect_image_array
 from streamd.dataset.labels import columns
 from streamd.dataset.labels.cells import Column
@@ -58,7 +59,7 @@ from streamd.dataset.manifest.types import (
     build_row_name,
 )
 from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, stat_files, translate_read_errors
-from streamd.dataset.sources import ArrayForm, LabelSource, build_images_key
+from streamd.dataset.sources import ArrayForm, LabelSource
 from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -99,11 +100,8 @@ def scan_lmdb(
     asked = {name: label.list_columns(name) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with open_pyxis_file(path, key) as file:
-        own = find_own_array(stream, source.images, images, raw)
-        wanted = [_ImageArray(own.name, own.key, own.form)]
-        for name, image in own.inside.items():
-            wanted.append(_ImageArray(str(image.place), build_images_key(stream, name), image.form))
-        listing = _LmdbListing(file, source, wanted, keys, f"streams.{stream}.source.names")
+        own, inside, npy_images = find_arrays_in_file(stream, source.images, images, raw)
+        listing = _LmdbListing(file, source, [own, *inside.values()], keys, f"streams.{stream}.source.names")
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
@@ -112,7 +110,7 @@ def scan_lmdb(
         for name, several in asked.items()
     }
     first, *more = listing.list_images(files, sizes, mtimes_ns)
-    beside = list_npy_images(stream, own.beside, file.count, source.range, path.parent, progress)
+    beside = list_npy_images(stream, npy_images, file.count, source.range, path.parent, progress)
     return ScannedSamples(
         path.parent,
         files,
@@ -122,17 +120,8 @@ def scan_lmdb(
         arrays=first.arrays,
         extra=first.extra,
         display_names=listing.join_display_names(),
-        image_arrays=dict(zip(own.inside, more, strict=True)) | beside,
+        image_arrays=dict(zip(inside, more, strict=True)) | beside,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _ImageArray:
-    """An array of every sample that holds an image: its name, the configuration key, and what it must hold."""
-
-    name: str
-    key: str
-    form: ArrayForm | None
 
 
 @dataclass(slots=True)
@@ -169,7 +158,7 @@ class _LmdbListing:
         self,
         file: PyxisFile,
         source: LmdbSource,
-        images: Sequence[_ImageArray],
+        images: Sequence[ArrayRequest],
         keys: Mapping[str, str],
         names_key: str,
     ) -> None:
@@ -209,9 +198,9 @@ class _LmdbListing:
         progress(self._file.count)
         template = next(iter(known.values()))
         for image in self._images:
-            bounds = self._range if image.form is None else None
-            first = None if bounds is None else self._read_images_to_inspect(template, image.name)
-            if bounds is not None and first is not None and (warning := format_range_warning(first, bounds)):
+            if self._range is None or image.form is not None:
+                continue
+            if warning := format_range_warning(self._read_images_to_inspect(template, image.name), self._range):
                 _log.warning("%s: %r of %s: %s", image.key, image.name, format_path(self._file.path), warning)
 
     def build_label_column(self, array: str, key: str) -> Column:
@@ -260,10 +249,18 @@ class _LmdbListing:
         for name, key in (*self._keys.items(), *((image.name, image.key) for image in self._images)):
             self._check_sample_array(number, name, key, template.fields)
         if not self.arrays:
-            self.arrays = [self._build_array_files(template, image) for image in self._images]
+            # The first sample also decides what the images are, and whether the arrays of labels can be labels.
+            count, file = self._file.count, format_path(self._file.path)
+            for image in self._images:
+                each = template.fields[image.name]
+                asked = StorageFormat("lmdb", image.name, range=self._range if image.form is None else None)
+                first = partial(self._read_images_to_inspect, template, image.name)
+                what = f"{image.key}: {image.name!r} of {file}"
+                shape, stored = inspect_image_array(what, (count, *each.shape), each.dtype, asked, first, image.form)
+                self.arrays.append(ArrayFiles(shape, (0, count), (0,), stored))
             for name, key in self._keys.items():
-                each, file = template.fields[name], format_path(self._file.path)
-                columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
+                each = template.fields[name]
+                columns.check_label_array((count, *each.shape), each.dtype, file, key, count)
         return template
 
     def join_display_names(self) -> list[bytes] | None:
@@ -297,21 +294,6 @@ class _LmdbListing:
 
     def _format_sample(self, number: int) -> str:
         return format_path(build_row_name(os.fsencode(self._file.path), number))
-
-    def _build_array_files(self, template: ValueTemplate, image: _ImageArray) -> ArrayFiles:
-        """Describes the images, of which the first has this layout. Raises ConfigError when they are no images."""
-        found, count = template.fields[image.name], self._file.count
-        what = f"{image.key}: {image.name!r} of {format_path(self._file.path)}"
-        stored = StorageFormat("lmdb", image.name, range=self._range if image.form is None else None)
-        shape, stored = inspect_image_array(
-            what,
-            (count, *found.shape),
-            found.dtype,
-            stored,
-            lambda: self._read_images_to_inspect(template, image.name),
-            image.form,
-        )
-        return ArrayFiles(shape, (0, count), (0,), stored)
 
     def _read_images_to_inspect(self, template: ValueTemplate, name: str) -> npt.NDArray[Any]:
         """Reads the first images as they are stored."""

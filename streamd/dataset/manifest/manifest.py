@@ -91,11 +91,10 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         digest.add_part(name)
         ends = np.cumsum([0, *map(len, image.files)], dtype="<u8")
         digest.add_part_in_pieces(int(ends[-1]), image.files)
-        for column in (ends, image.sizes.astype("<i8")):
-            digest.add_part(column.tobytes())
+        _digest_columns(digest, ends, image.sizes.astype("<i8"))
         if image.frames is not None:
             digest.add_part(f"frames {image.frames.shape[1]}")
-            digest.add_part(image.frames.astype("<i8").tobytes())
+            _digest_columns(digest, image.frames.astype("<i8"))
     for name, of_arrays in sorted(scanned.image_arrays.items()):
         for part in ("array", name, msgspec.json.encode(of_arrays.arrays), b"\0".join(of_arrays.files)):
             digest.add_part(part)
@@ -208,14 +207,11 @@ def write_manifest_copy(
         prefix = IMAGE_PREFIX if name in listed.images else ARRAY_PREFIX
         columns[f"{prefix}{name}.mtimes_ns"] = narrow_integers(files.mtimes_ns)
     roots = {name: _encode_root(each.root) for name, each in images.items()}
-    header = ManifestHeader(
+    header = replace(
+        listed.header,
         root=os.fsencode(root),
-        samples=listed.samples,
-        content_id=listed.content_id,
         config_id=config_id,
-        labels=dict(listed.labels),
         columns=compute_extents(columns),
-        arrays=listed.arrays,
         shards=shards,
         images={name: roots[name] for name in listed.images},
         image_arrays={name: ImageArrayHeader(image.arrays, roots[name]) for name, image in listed.image_arrays.items()},
@@ -280,6 +276,7 @@ class Manifest:
 
     def __init__(self, path: Path, header: ManifestHeader, data: ColumnArray) -> None:
         self.path = path
+        self.header = header
         self.samples = header.samples
         self.root = Path(os.fsdecode(header.root))
         self.labels: Mapping[str, LabelSpec] = header.labels
@@ -288,24 +285,24 @@ class Manifest:
         self.arrays = header.arrays
         self.shards = header.shards
         self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
-        self._columns = {name: _view_column(data, place) for name, place in header.columns.items()}
-        self._names: FileNames | None = FileNames(self._columns)
-        shown = {
-            name.removeprefix(DISPLAY_PREFIX): column
-            for name, column in self._columns.items()
-            if name.startswith(DISPLAY_PREFIX)
+        self._columns = {
+            name: np.asarray(data[place.offset : place.end_offset]).view(place.dtype).reshape(place.shape)
+            for name, place in header.columns.items()
         }
+        self._names: FileNames | None = FileNames(self._columns)
+        shown = _select_columns(self._columns, DISPLAY_PREFIX)
         self._display_names = FileNames(shown) if shown else None
-        self.images = {name: ListedImage(name, root, self._columns) for name, root in header.images.items()}
+        self.images = {
+            name: ListedImage(name, root, _select_columns(self._columns, f"{IMAGE_PREFIX}{name}."))
+            for name, root in header.images.items()
+        }
         self.image_arrays = {
-            name: ListedArrays.from_columns(name, image, self.root, self._columns, self.lookup_rows)
+            name: ListedArrays(
+                image, self.root, _select_columns(self._columns, f"{ARRAY_PREFIX}{name}."), self.lookup_rows
+            )
             for name, image in header.image_arrays.items()
         }
-        self.row_frames = {
-            name.removeprefix(ROW_FRAMES_PREFIX): rows
-            for name, rows in self._columns.items()
-            if name.startswith(ROW_FRAMES_PREFIX)
-        }
+        self.row_frames = _select_columns(self._columns, ROW_FRAMES_PREFIX)
         self._list_id = ""
         self._pictures = 0
 
@@ -502,8 +499,9 @@ class Manifest:
         return ValueError(f"the manifest {str(self.path)!r} is closed")
 
 
-def _view_column(data: ColumnArray, extent: ColumnExtent) -> ColumnArray:
-    return np.asarray(data[extent.offset : extent.end_offset]).view(extent.dtype).reshape(extent.shape)
+def _select_columns(columns: Mapping[str, ColumnArray], prefix: str) -> dict[str, ColumnArray]:
+    """Returns the columns whose names begin with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
 
 
 # --- The files of further images of every sample, as columns of a manifest: `image.NAME.` and what they hold.
@@ -520,15 +518,14 @@ class ListedImage:
     """
 
     def __init__(self, name: str, root: bytes | None, columns: Mapping[str, ColumnArray]) -> None:
-        prefix = f"{IMAGE_PREFIX}{name}."
-        own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
         self.name = name
         self.root = None if root is None else Path(os.fsdecode(root))
-        self.sizes = own["sizes"]
-        self.mtimes_ns = own["mtimes_ns"]
-        self.offsets = own.get("offset")
-        self.frames = own.get(_FRAMES)
-        self._names = FileNames(own)
+        self.has_own_root = root is not None
+        self.sizes = columns["sizes"]
+        self.mtimes_ns = columns["mtimes_ns"]
+        self.offsets = columns.get("offset")
+        self.frames = columns.get(_FRAMES)
+        self._names = FileNames(columns)
 
     def file_name(self, file: int) -> bytes:
         """Returns the name of a file, relative to the root. Unless there are frames, its number is the sample's."""
@@ -591,19 +588,6 @@ class ListedArrays:
         self._columns = columns
         self._names = FileNames(columns)
         self._lookup_rows = lookup_rows
-
-    @staticmethod
-    def from_columns(
-        name: str,
-        header: ImageArrayHeader,
-        root: Path,
-        columns: Mapping[str, ColumnArray],
-        lookup_rows: Callable[[Int64s], Int64s],
-    ) -> ListedArrays:
-        """Returns the arrays of the image `name` among all columns of a manifest, whose samples lie below `root`."""
-        prefix = f"{ARRAY_PREFIX}{name}."
-        own = {key.removeprefix(prefix): values for key, values in columns.items() if key.startswith(prefix)}
-        return ListedArrays(header, root, own, lookup_rows)
 
     def array_file_names(self) -> list[bytes]:
         """Returns the names of the files, relative to the root."""

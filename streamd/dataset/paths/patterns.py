@@ -329,11 +329,6 @@ def _sort_by_count(counted: Counter[tuple[str, str]]) -> list[tuple[tuple[str, s
     return sorted(counted.items(), key=lambda each: (-each[1], each[0]))
 
 
-def is_bookkeeping(name: bytes) -> bool:
-    """Whether a name without folders is one that no person gave."""
-    return _is_bookkeeping(name) is not None
-
-
 def has_bookkeeping(path: bytes) -> bool:
     """Whether a path has a name in it that no person gave. `.` and `..` are none."""
     return _search_path(path) is not None

@@ -140,12 +140,12 @@ def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> di
     # Several labels may be fields of one JSON file, which is read once.
     first = {ask.suffix: ask for ask in reversed(keys)}
     data = {suffix: _read_label_data(shard, ask, keys[ask]) for suffix, ask in first.items()}
-    records = {
-        ask.suffix: _decode_json_records(shard, data[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
-    }
+    records: dict[bytes, list[Record]] = {}
     found: dict[TarLabelSource, list[FieldValue]] = {}
     for ask, key in keys.items():
         if ask.field:
+            if ask.suffix not in records:
+                records[ask.suffix] = _decode_json_records(shard, data[ask.suffix], ask, key)
             found[ask] = _extract_json_fields(shard, records[ask.suffix], ask, key)
             continue
         # The texts of the files beside the images, or the folders of these.

@@ -69,14 +69,6 @@ class TarMember(NamedTuple):
         return self.offset + -(-self.size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-@dataclass(slots=True)
-class _ExtendedHeader:
-    """What an extended header says of the member after it."""
-
-    name: bytes | None = None
-    size: int | None = None
-
-
 class TarReader:
     """A tar of `size` bytes.
 
@@ -91,7 +83,9 @@ class TarReader:
 
     def read_members(self) -> Iterator[TarMember]:
         """Yields the files, in their order; folders and devices are skipped. Raises BrokenTarError, OSError."""
-        place, header = 0, _ExtendedHeader()
+        place = 0
+        long_name: bytes | None = None  # what extended headers say of the next member
+        long_size: int | None = None
         while place < self._size:
             block = os.pread(self._descriptor, _BLOCK_BYTES, place)
             if block == _EMPTY:
@@ -114,27 +108,26 @@ class TarReader:
             if place:
                 self._check_not_truncated(place + _BLOCK_BYTES)
             size, kind, start = _parse_member_size(block, place), block[156:157], place + _BLOCK_BYTES
-            # Extended headers add to `header` until the member that they describe; that one resets it. Several may
-            # precede one member.
+            # Several extended headers may precede one member, which takes what they say.
             if kind in {_PAX, _LONG_NAME}:
-                # An extended header says something of the next member.
                 if size > _MOST_EXTRA_BYTES:
                     raise _damaged_error(start)
                 self._check_not_truncated(start + size)
                 data = os.pread(self._descriptor, size, start)
                 if kind == _LONG_NAME:
-                    header.name = data.rstrip(b"\0")
+                    long_name = data.rstrip(b"\0")
                 else:
                     records = dict(_parse_pax_records(data, start))
-                    header.name = records.get(b"path", header.name)
+                    long_name = records.get(b"path", long_name)
                     if b"size" in records:
-                        header.size = _parse_whole_number(records[b"size"], 10, start)
+                        long_size = _parse_whole_number(records[b"size"], 10, start)
                     if any(key.startswith(b"GNU.sparse.") for key in records):
                         raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
             else:
-                name = header.name or _parse_member_name(block)
-                size = size if header.size is None else header.size
-                size, header = 0 if kind in _KINDS_WITHOUT_BYTES else size, _ExtendedHeader()
+                name = long_name or _parse_member_name(block)
+                size = size if long_size is None else long_size
+                size = 0 if kind in _KINDS_WITHOUT_BYTES else size
+                long_name = long_size = None
                 self._check_not_truncated(start + size, name)
                 if kind in _FILES and not name.endswith(b"/"):
                     yield TarMember(name, start, size)

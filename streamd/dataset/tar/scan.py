@@ -38,7 +38,6 @@ from streamd.dataset.tar.labels import (
 )
 from streamd.dataset.tar.samples import (
     Shard,
-    TarMember,
     format_suffixes,
     list_stray_files,
     read_shard,
@@ -188,6 +187,12 @@ class _TarListing:
                 warnings.append(f"{format_path(name)} has no end marker: if it is truncated, samples are missing")
             if not images:
                 warnings.append(f"{format_path(name)} holds no image, only {shard.suffix_summary}")
+            more = {}  # the further images, in the order of the samples
+            for suffix, members in shard.parts.items():
+                several = [members[sample] for sample in shard.images]
+                sizes, offsets = [each.size for each in several], [each.offset for each in several]
+                inside = [b"%b/%b" % (shard.name, each.name) for each in several]
+                more[suffix] = inside, np.array(sizes, np.int64), np.array(offsets, np.int64)
             part = _ShardContents(
                 [b"%b/%b" % (shard.name, image.name) for image in images],
                 np.array([image.offset for image in images], np.int64),
@@ -195,7 +200,7 @@ class _TarListing:
                 self._read_planned_labels(shard) if images else {},
                 list_stray_files(shard),
                 warnings,
-                {suffix: _locate_parts(shard, members) for suffix, members in shard.parts.items()},
+                more,
                 shard.left_out,
             )
             found = os.fstat(file.fileno())
@@ -239,11 +244,3 @@ class _TarListing:
             _log.info("%s: skipped files that belong to no image: %s, the first %s", self.path_key, counts, names)
         if left_out := str(self.left_out):
             _log.info("%s: left out: %s", self.path_key, left_out)
-
-
-def _locate_parts(shard: Shard, members: Mapping[bytes, TarMember]) -> tuple[list[bytes], Int64s, Int64s]:
-    """Returns names, sizes and offsets of further images, in the order of the samples."""
-    found = [members[sample] for sample in shard.images]
-    names = [b"%b/%b" % (shard.name, member.name) for member in found]
-    sizes, offsets = [member.size for member in found], [member.offset for member in found]
-    return names, np.array(sizes, np.int64), np.array(offsets, np.int64)

@@ -27,7 +27,7 @@ from streamd.daemon.streams.catalog import (
     write_sample_manifests,
 )
 from streamd.daemon.streams.listing_process import list_samples_in_process
-from streamd.daemon.streams.manifest_locks import ManifestLock, hold_listing_turn
+from streamd.daemon.streams.manifest_locks import ManifestLock, hold_listing_turns
 from streamd.errors import ConfigError
 
 
@@ -73,7 +73,7 @@ async def test_a_list_that_another_process_writes_is_waited_for(tmp_path: Path) 
     state, config = tmp_path / "state", load_config(path)
     make_state_folder(state)
     (lock,) = build_lock_paths(config, state).values()
-    with hold_listing_turn(lock):
+    with hold_listing_turns([lock]):
         waiting = asyncio.create_task(list_samples_in_process(path, state))
         await asyncio.to_thread(until_waited_for, lock.with_suffix(".turn"))
         write_sample_manifests(config, state, lambda *_: None)

@@ -13,7 +13,12 @@ from typing import Final
 
 import pytest
 
-from streamd.daemon.streams.manifest_locks import ManifestLock, ManifestLocks, acquire_shared_locks, hold_exclusive_lock
+from streamd.daemon.streams.manifest_locks import (
+    ManifestLock,
+    ManifestLocks,
+    acquire_shared_locks,
+    hold_exclusive_locks,
+)
 from streamd.errors import ConfigError
 
 
@@ -31,7 +36,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 
 def is_free(path: Path) -> bool:
     try:
-        with hold_exclusive_lock(path, ["train"]):
+        with hold_exclusive_locks({"train": path}, ["train"]):
             return True
     except ConfigError:
         return False
@@ -48,7 +53,7 @@ def test_daemons_share_a_lock_until_the_last_one_releases_it(path: Path) -> None
 
 def test_a_lock_is_not_shared_while_samples_are_listed(path: Path) -> None:
     lock = ManifestLock(path)
-    with hold_exclusive_lock(path, ["train"]):
+    with hold_exclusive_locks({"train": path}, ["train"]):
         assert not lock.acquire_shared()
     assert lock.acquire_shared()
 
@@ -89,7 +94,7 @@ def test_a_file_system_without_locks_is_logged_and_its_lists_are_served(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with ExitStack() as held:
-        held.enter_context(hold_exclusive_lock(path, ["train"]))
+        held.enter_context(hold_exclusive_locks({"train": path}, ["train"]))
         assert ManifestLock(path).acquire_shared()
     assert "cannot be locked (No locks available)" in log.text
 
@@ -116,4 +121,4 @@ def test_the_error_names_the_holder_of_a_lock_and_not_its_readers(path: Path) ->
             assert each.stdout is not None
             assert each.stdout.readline() == b"open\n"
         with pytest.raises(ConfigError, match=rf"another streamd \(pid {holder.pid}\) is serving"):
-            ended.enter_context(hold_exclusive_lock(path, ["train"]))
+            ended.enter_context(hold_exclusive_locks({"train": path}, ["train"]))

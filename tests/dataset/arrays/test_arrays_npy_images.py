@@ -11,7 +11,7 @@ from support.array_records import BANDS, MASKS, PHOTOS
 
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import compute_config_ids, scan_stream_sources
-from streamd.dataset.arrays.npy_scan import find_own_array, split_own_image
+from streamd.dataset.arrays.npy_scan import find_arrays_in_file, split_own_image
 from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.sources import ClassNumbers, ImageSource, RawNumbers
 from streamd.errors import ConfigError
@@ -98,10 +98,10 @@ def test_the_first_array_of_a_file_gives_the_samples_their_rows_where_the_source
         "photo": ImageSource("rgb"),
         "mask": ImageSource("m", form=ClassNumbers()),
     }
-    own = find_own_array("s", None, images, None)
+    own, inside, beside = find_arrays_in_file("s", None, images, None)
     assert (own.name, own.key, own.form) == ("rgb", "streams.s.images.photo.from", None)
-    assert (list(own.inside), list(own.beside)) == (["mask"], ["band"])
-    named = find_own_array("s", "x", {"mask": images["mask"], "photo": ImageSource(None)}, None)
+    assert (list(inside), list(beside)) == (["mask"], ["band"])
+    named, inside, _ = find_arrays_in_file("s", "x", {"mask": images["mask"], "photo": ImageSource(None)}, None)
     assert (named.name, named.key) == ("x", "streams.s.source.images")
-    assert list(named.inside) == ["mask"]
+    assert list(inside) == ["mask"]
     assert split_own_image(None, BAND) == (BAND, {})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.source_configs import bits
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.encode import SampleTags, add_tag_counts_to_spec, build_tags_label, renumber_tags
+from streamd.dataset.labels.encode import SampleTags, build_tags_label, measure_label, renumber_tags
 from streamd.errors import ConfigError
 
 
@@ -45,9 +45,7 @@ def test_packed_tags_keep_their_meaning_when_classes_are_renumbered(cells: list[
     there = np.unpackbits(wider, axis=1, count=spec.width + 5)
     names = {int(new): str(value) for new, value in zip(moved, spec.classes, strict=True)}
     assert [{names[int(bit)] for bit in np.flatnonzero(row)} for row in there] == cells
-    assert add_tag_counts_to_spec(LabelSpec("t", "tags", width=spec.width + 5), wider).counts == tuple(
-        there.sum(axis=0)
-    )
+    assert measure_label(LabelSpec("t", "tags", width=spec.width + 5), wider).counts == tuple(there.sum(axis=0))
 
 
 def test_an_unknown_tag_is_named_with_its_line_and_the_near_one() -> None:

@@ -14,7 +14,7 @@ from support.tar_shards import pack_folder
 
 from streamd.daemon.starter.survey import survey_data
 from streamd.dataset.paths import patterns
-from streamd.dataset.paths.patterns import BOOKKEEPING_NAMES, LeftOutNames, is_bookkeeping
+from streamd.dataset.paths.patterns import BOOKKEEPING_NAMES, LeftOutNames, has_bookkeeping
 from streamd.dataset.scan import scan_source
 from streamd.dataset.yolo import YoloSource
 
@@ -129,7 +129,7 @@ def test_each_name_has_its_reason() -> None:
         assert f"({what})" in str(found), name
     untried = {each.what for each in BOOKKEEPING_NAMES} - {*FOLDERS.values(), *IMAGES.values(), *OTHERS.values()}
     assert untried == set()
-    assert not any(is_bookkeeping(name) for name in (b".", b"..", b"a.jpg"))
+    assert not any(has_bookkeeping(name) for name in (b".", b"..", b"a.jpg"))
 
 
 def test_a_pattern_finds_bookkeeping_only_where_it_spells_it(tmp_path: Path) -> None:
