@@ -7,14 +7,12 @@ starts them, starts them again after their end, and passes their frames to the d
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
 import secrets
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ from streamd.daemon.batch_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.time_shares import TimeShares
 from streamd.errors import ConfigError, ProtocolError
+from streamd.ipc.child import kill_child, open_child_link, start_child
 from streamd.ipc.endpoint import own_socket_path, served_socket_path, split_host_port
 from streamd.ipc.key_files import list_key_files, read_key_pair
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
@@ -80,26 +79,17 @@ class GateProcess:
 
     async def start(self, role: Role, settings: Mapping[str, Any], inherited: socket.socket | None = None) -> None:
         """Starts `python -m streamd.gate` with these settings and a copy of `inherited`. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        descriptors, their_descriptors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        passed = [theirs, their_descriptors, *([inherited] if inherited is not None else [])]
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "streamd.gate", role, *(str(each.fileno()) for each in passed),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                pass_fds=[each.fileno() for each in passed],
-                process_group=0,  # out of reach of the terminal's Ctrl-C
-                limit=_STDERR_BYTES,
-            )  # fmt: skip
-        except BaseException:
-            ours.close()
-            descriptors.close()
-            raise
-        finally:
-            theirs.close()
-            their_descriptors.close()
-        for end in (ours, descriptors):
-            end.setblocking(False)
+        with open_child_link(socket.SOCK_STREAM) as (ours, theirs), open_child_link() as (descriptors, given):
+            passed = [each.fileno() for each in (theirs, given, inherited) if each is not None]
+            self._process = await start_child(
+                "streamd.gate",
+                role,
+                *passed,
+                passed=passed,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                buffer_bytes=_STDERR_BYTES,
+            )
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._descriptors = descriptors
         self._link = await RecordLink.open(ours, self._callbacks, is_of_gate=True)
@@ -138,8 +128,7 @@ class GateProcess:
     def kill(self) -> None:
         """Ends the process. `wait_until_ended` returns soon after."""
         if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            kill_child(self._process)
 
     async def wait_until_ended(self) -> str:
         """Waits for the end of the process, and returns how it ended with its last words. Closes the links."""
