@@ -22,10 +22,10 @@ from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import compute_slot_bytes
-from streamd.core.stderr_guard import child_stderr
 from streamd.core.text import format_count
 from streamd.errors import ConnectError, ReceiptError, RefusedError, StreamdError
 from streamd.headroom import REPLAY_S, TrainerStep, hold, measure_rate
+from streamd.ipc.child import start_child_of_thread
 from streamd.ipc.endpoint import is_remote, split_host_port
 from streamd.ipc.inherited_state import die_with_parent
 from streamd.limits import CONNECT_TIMEOUT_S, MAX_CREDIT, PAGE_BYTES, REMOTE_CREDIT
@@ -330,12 +330,9 @@ def _run_trainers(
     request: TrainerRequest, trainers: int, stats: Callable[[], _DaemonStats]
 ) -> tuple[list[DrainResult], _DaemonStats]:
     """Runs the trainers; returns their accounts, and the result of `stats` when all have drained the stream."""
-    command = [sys.executable, "-P", "-m", "streamd.cli.probe"]
     requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
     with ExitStack() as stack:
-        processes = [
-            stack.enter_context(_start_trainer([*command, msgspec.json.encode(each).decode()])) for each in requests
-        ]
+        processes = [stack.enter_context(_start_trainer(msgspec.json.encode(each).decode())) for each in requests]
         _wait_for_trainer_lines(processes)
         _write_start_lines(processes)
         _wait_for_trainer_lines(processes)
@@ -350,12 +347,10 @@ def _run_trainers(
 
 
 @contextmanager
-def _start_trainer(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a trainer in its own process group, which the terminal's Ctrl-C does not reach; kills it at the end."""
+def _start_trainer(request: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a trainer, and kills it at the end."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=child_stderr(), bufsize=0, process_group=0
-    ) as process:
+    with start_child_of_thread("streamd.cli.probe", request, stdin=pipe, stdout=pipe) as process:
         try:
             yield process
         finally:

@@ -29,7 +29,7 @@ from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.engine.worker_pool import hire_workers
-from streamd.daemon.gate_keeper import GateKeeper, NetworkGateKeeper, NetworkKeys, find_network_keys
+from streamd.daemon.gate_keeper import GateKeeper, NetworkKeys, find_network_keys
 from streamd.daemon.reload import Reloader, keep_daemon_settings, log_reload_refusal, log_served_streams
 from streamd.daemon.served_endpoint import PRIVATE_MODE, ServedEndpoint
 from streamd.daemon.sessions import OWN_USER
@@ -117,7 +117,6 @@ class Daemon:
         self._endpoint = ServedEndpoint(address, handed_sockets, is_private=self._address is not None)
         self._router: Router | None = None
         self._gate_keeper: GateKeeper | None = None
-        self._network_keeper: NetworkGateKeeper | None = None
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises the error that ended it otherwise."""
@@ -243,36 +242,32 @@ class Daemon:
     def _open_endpoint(self) -> FrameSender:
         """Prepares the sockets of the endpoint, and returns what sends to its clients. Raises OSError."""
         served, most = self._endpoint, self._allowance.max_connection_descriptors
-        sender: FrameSender
-        if served.is_gated:
-            folder = served.create_gate_folder()
+        folder = served.create_gate_folder() if served.is_gated else None
+        if folder is not None:
             self._router = Router(endpoint.own_socket_path(folder), PRIVATE_MODE, max_descriptors=most)
-            sender = self._gate_keeper = GateKeeper(self._router, folder, most_gates=self._allowance.gates)
         else:
             self._router = Router(served.path, PRIVATE_MODE, handed=served.handed_socket, max_descriptors=most)
-            sender = self._router
-        if self._network_keys is None:
-            return sender
-        descriptors = endpoint.descriptor_socket_path(self._router.path)
-        self._network_keeper = NetworkGateKeeper(sender, self._config.remote_endpoints, self._network_keys, descriptors)
-        return self._network_keeper
+            if self._network_keys is None:
+                return self._router
+        self._gate_keeper = GateKeeper(self._router, folder, most_gates=self._allowance.gates)
+        return self._gate_keeper
 
     async def _start_listening(self, dispatcher: Dispatcher, spawn: SpawnTask) -> None:
         """Serves clients from now on. Raises ConfigError."""
         assert self._router is not None  # noqa: S101 - _open_endpoint has set it
         keeper, served = self._gate_keeper, self._endpoint
-        handed = served.handed_descriptor_socket if keeper is None else None
+        descriptors = endpoint.descriptor_socket_path(self._router.path)
         with self._report_listen_errors():
+            is_gated = served.gate_folder is not None
+            handed = None if is_gated else served.handed_descriptor_socket
             # The descriptor socket comes first, since a welcome sends trainers there.
-            dispatcher.descriptor_server.start_listening(
-                endpoint.descriptor_socket_path(self._router.path), PRIVATE_MODE, handed
-            )
+            dispatcher.descriptor_server.start_listening(descriptors, PRIVATE_MODE, handed)
             self._router.start_listening(dispatcher.handle_frame)
             if keeper is not None:
-                keeper.start(served.open_public_socket(), dispatcher, spawn)
-        if self._network_keeper is not None:
+                keeper.start(dispatcher, spawn, served.open_public_socket() if is_gated else None)
+        if keeper is not None and self._network_keys is not None:
             with add_error_locations(self._config):
-                await self._network_keeper.start(dispatcher, spawn)
+                await keeper.serve_addresses(self._config.remote_endpoints, self._network_keys, descriptors)
 
     @contextmanager
     def _report_listen_errors(self) -> Iterator[None]:
@@ -338,8 +333,6 @@ class Daemon:
                 )
 
     def _close_endpoint(self) -> None:
-        if self._network_keeper is not None:
-            self._network_keeper.close()
         if self._gate_keeper is not None:
             self._gate_keeper.close()
         if self._router is not None:

@@ -1,23 +1,22 @@
 """The processes at the daemon's border, as the daemon sees them. No client of another user or host reaches it directly.
 
-They are the door at the public path, the gate of each user behind it, and the gate of each tcp:// address. The keepers
-start them, start them again after their end, and pass their frames to the dispatcher.
+They are the door at the public path, the gate of each user behind it, and the gate of each tcp:// address. The keeper
+starts them, starts them again after their end, and passes their frames to the dispatcher.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
 import secrets
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -27,6 +26,7 @@ from streamd.daemon.batch_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.time_shares import TimeShares
 from streamd.errors import ConfigError, ProtocolError
+from streamd.ipc.child import kill_child, open_child_link, start_child
 from streamd.ipc.endpoint import own_socket_path, served_socket_path, split_host_port
 from streamd.ipc.key_files import list_key_files, read_key_pair
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
@@ -46,7 +46,7 @@ from streamd.limits import (
     SECRET_BYTES,
 )
 
-# --- One helper process at the daemon's border, as the daemon sees it: the door, or the gate of one user.
+# --- One process at the daemon's border, as the daemon sees it: the door, or a gate.
 
 _STDERR_BYTES: Final = 4096  # the last words of a process, which are logged
 Role = Literal["door", "user", "network"]
@@ -79,26 +79,17 @@ class GateProcess:
 
     async def start(self, role: Role, settings: Mapping[str, Any], inherited: socket.socket | None = None) -> None:
         """Starts `python -m streamd.gate` with these settings and a copy of `inherited`. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        descriptors, their_descriptors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        passed = [theirs, their_descriptors, *([inherited] if inherited is not None else [])]
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "streamd.gate", role, *(str(each.fileno()) for each in passed),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                pass_fds=[each.fileno() for each in passed],
-                process_group=0,  # out of reach of the terminal's Ctrl-C
-                limit=_STDERR_BYTES,
-            )  # fmt: skip
-        except BaseException:
-            ours.close()
-            descriptors.close()
-            raise
-        finally:
-            theirs.close()
-            their_descriptors.close()
-        for end in (ours, descriptors):
-            end.setblocking(False)
+        with open_child_link(socket.SOCK_STREAM) as (ours, theirs), open_child_link() as (descriptors, given):
+            passed = [each.fileno() for each in (theirs, given, inherited) if each is not None]
+            self._process = await start_child(
+                "streamd.gate",
+                role,
+                *passed,
+                passed=passed,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                buffer_bytes=_STDERR_BYTES,
+            )
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._descriptors = descriptors
         self._link = await RecordLink.open(ours, self._callbacks, is_of_gate=True)
@@ -137,8 +128,7 @@ class GateProcess:
     def kill(self) -> None:
         """Ends the process. `wait_until_ended` returns soon after."""
         if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            kill_child(self._process)
 
     async def wait_until_ended(self) -> str:
         """Waits for the end of the process, and returns how it ended with its last words. Closes the links."""
@@ -212,344 +202,9 @@ class FrameCharges:
         return charges
 
 
-# --- The gates of one kind that run, and the clients behind them: what the keepers of both kinds have in common.
-
-_IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from others: a mark, the number of its start
-
-
-class GateListener(Protocol):
-    """Receives what the gates pass on. All calls come on the event loop."""
-
-    def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
-        """Handles one frame of a client of `user`, a uid or the number of a key, and returns whether it was due.
-
-        Those that release batches are due, and one for each receipt: no trainer reads without them. All others are
-        questions.
-        """
-        ...
-
-    def charge_user(self, user: int, took_s: float) -> float:
-        """Charges a user for processor time, and returns for how many seconds its next frames must wait."""
-        ...
-
-    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
-        """Takes over a trainer's lifeline, which has sent its session's secret."""
-
-    def on_client_unreachable(self, identity: bytes) -> None:
-        """A client is gone or does not read, and loses what was sent to it."""
-
-    def on_gate_ended(self, prefix: bytes) -> None:
-        """All clients whose identities begin with `prefix` are gone."""
-
-
-@dataclass(slots=True, eq=False)
-class GateLink:
-    """One run of a gate: its process, and the number that it has in its clients' identities."""
-
-    number: int
-    process: GateProcess
-    charges: FrameCharges
-
-
-class GateLinks:
-    """The running gates of one kind: what both keepers have in common. Lives on the event loop.
-
-    The identities of the clients behind these gates begin with `mark`. All others are clients of `inner`.
-    """
-
-    def __init__(self, mark: bytes, inner: FrameSender) -> None:
-        self._mark = mark  # of one byte; the identities that a ROUTER makes begin with a zero
-        self._inner = inner
-        self._links: dict[int, GateLink] = {}  # those that run, by number
-        self._numbers = itertools.count(1)
-        self.listener: GateListener | None = None
-
-    def create_link(self, process: GateProcess, owner: int | None = None) -> GateLink:
-        """Returns the link of a process that is about to be started, for one user or for several."""
-        return GateLink(next(self._numbers), process, FrameCharges(owner))
-
-    def list_pids(self) -> list[int]:
-        """Returns the processes of the gates."""
-        return [each.process.pid for each in self._links.values()]
-
-    def kill_all(self) -> None:
-        """Ends all gates."""
-        for each in self._links.values():
-            each.process.kill()
-
-    async def run_link(self, link: GateLink, role: Role, settings: Mapping[str, Any]) -> str:
-        """Runs a gate until it ends, and returns how it did. Its clients are reported gone."""
-        self._links[link.number] = link
-        try:
-            await link.process.start(role, settings)
-            return await link.process.wait_until_ended()
-        except OSError as error:
-            return f"it cannot be started: {error.strerror}"
-        finally:
-            link.process.kill()
-            del self._links[link.number]
-            if self.listener is not None:
-                self.listener.on_gate_ended(_IDENTITY.pack(self._mark, link.number))
-
-    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
-        """Sends to one client, and never waits. False when its gate is gone; a lost client is reported later.
-
-        Clients behind a gate get no pixels by socket.
-        """
-        if identity[:1] != self._mark:
-            return self._inner.send_frame(identity, data, pixels)
-        if pixels is not None:
-            return False
-        link = self._links.get(_IDENTITY.unpack_from(identity)[1])
-        return link is not None and link.process.send_frame(identity[_IDENTITY.size :], data)
-
-    def handle_frame(self, link: GateLink, client: bytes, frame: bytes, user: int) -> None:
-        """Passes a client's frame to the listener, and notes what it took."""
-        if self.listener is None:
-            return
-        began_s = time.thread_time()
-        is_due = self.listener.handle_frame(self.identify_client(link, client), frame, user)
-        link.charges.add_frame(user, time.thread_time() - began_s, is_question=not is_due)
-
-    def charge_users(self, link: GateLink, took_s: float) -> dict[int, float]:
-        """Charges the users of a link for a turn of it, and returns for how many seconds each must wait."""
-        listener, charges = self.listener, link.charges.take_charges(took_s)
-        if listener is None:
-            return {}
-        return {user: listener.charge_user(user, charge_s) for user, charge_s in charges.items()}
-
-    def identify_client(self, link: GateLink, client: bytes) -> bytes:
-        """Returns what the daemon calls a client, which its gate calls `client`."""
-        return _IDENTITY.pack(self._mark, link.number) + client
-
-
-def compute_restart_pause(pause_s: float) -> float:
-    """Returns the pause after one more end of a gate, whose last pause was `pause_s`: 0 if there was none."""
-    return min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * pause_s))
-
-
-# --- The door and the gates of this host's users.
-#
-# The door is started when the first client knocks at the path, and the gate of a user when the door asks for it. Each
-# is started again when it is needed after its end. A user that makes its gate end again and again waits longer each
-# time; other users do not notice.
-
-_USER_MARK: Final = b"g"  # of the clients' identities
-_NAME_BYTES: Final = 16  # of the secret name of a gate's folder
-
-
-@dataclass(slots=True)
-class _UserGate:
-    """The gate of a user, and when it may be started again after its end."""
-
-    user: int
-    link: GateLink | None = None
-    path: Path | None = None
-    is_ready: bool = False
-    pause_s: float = 0.0
-    next_start_s: float = 0.0
-
-
-class GateKeeper(GateLinks):
-    """The door at the public path, and the gates behind it. Sends frames to all clients, also to those without a gate.
-
-    `router` serves the clients of the daemon's own user (`own_user`, a uid) in `folder`, the gate folder. `most_gates`
-    is how many users can have a gate at a time. Lives on the event loop.
-    """
-
-    def __init__(
-        self,
-        router: FrameSender,
-        folder: Path,
-        *,
-        own_user: int = OWN_USER,
-        most_gates: int = MAX_GATES,
-    ) -> None:
-        super().__init__(_USER_MARK, router)
-        self._folder = folder
-        self._own_user = own_user
-        self._most_gates = most_gates
-        self._gates: dict[int, _UserGate] = {}  # by user
-        self._door: GateProcess | None = None
-        self._knocks: socket.socket | None = None
-        self._spawn: SpawnTask | None = None
-
-    def start(self, knocks: socket.socket, listener: GateListener, spawn: SpawnTask) -> None:
-        """Waits for the first client at the listening socket `knocks`, and starts the door then."""
-        self._knocks, self.listener, self._spawn = knocks, listener, spawn
-        self._watch_for_knock()
-
-    def listen_anew(self, knocks: socket.socket) -> None:
-        """Waits for clients at another socket, in place of one that no client finds any more."""
-        before, self._knocks = self._knocks, knocks
-        if before is not None:
-            asyncio.get_running_loop().remove_reader(before)
-            before.close()
-        if self._door is not None:
-            self._door.kill()  # it listens at the old one; the next is started for the next client
-        else:
-            self._watch_for_knock()
-
-    def end_unreachable_gates(self) -> list[Path]:
-        """Ends the gates whose sockets are gone, and returns these. Their clients come to the next ones."""
-        gone = []
-        for gate in self._gates.values():
-            if gate.is_ready and gate.link is not None and gate.path is not None and not os.path.lexists(gate.path):
-                gate.is_ready = False
-                gate.link.process.kill()
-                gone.append(gate.path)
-        return gone
-
-    def list_socket_folders(self) -> list[Path]:
-        """Returns the folders of the gates' sockets."""
-        return [each.path.parent for each in self._gates.values() if each.is_ready and each.path]
-
-    def close(self) -> None:
-        """Stops waiting for clients, and ends the door and all gates."""
-        self._spawn = None  # what the door has asked for and nobody has read yet starts no gate any more
-        if self._knocks is not None:
-            asyncio.get_running_loop().remove_reader(self._knocks)
-            self._knocks.close()
-            self._knocks = None
-        if self._door is not None:
-            self._door.kill()
-        self.kill_all()
-
-    def list_pids(self) -> list[int]:
-        """Returns the processes of the door and the gates."""
-        return [*([self._door.pid] if self._door is not None else []), *super().list_pids()]
-
-    # --- the door
-
-    def _watch_for_knock(self) -> None:
-        # The socket is only watched, never read: the door accepts the clients that wait there.
-        if self._knocks is not None:
-            asyncio.get_running_loop().add_reader(self._knocks, self._start_door)
-
-    def _start_door(self) -> None:
-        if self._knocks is not None and self._spawn is not None:
-            asyncio.get_running_loop().remove_reader(self._knocks)
-            self._spawn(self._run_door(self._knocks))
-
-    async def _run_door(self, knocks: socket.socket) -> None:
-        """Runs the door until it ends, and then waits for the next client."""
-        self._door = door = GateProcess(self._handle_door_record)
-        try:
-            await door.start(
-                "door", {"own_user": self._own_user, "own_path": str(own_socket_path(self._folder))}, knocks
-            )
-            for gate in self._gates.values():
-                self._refer_user(gate)
-            ending = await door.wait_until_ended()
-        except OSError as error:
-            ending = f"it cannot be started: {error.strerror}"
-        finally:
-            door.kill()
-            self._door = None
-        if self._knocks is not None:
-            log.warning("gate.ended", f"the door has ended ({ending}); it is started again for the next client")
-            await asyncio.sleep(GATE_RESTART_S)
-            self._watch_for_knock()
-
-    def _handle_door_record(self, kind: RecordKind, body: bytes) -> None:
-        """Starts the gate of the user that the door asks for, unless it runs, or too many others do."""
-        if kind is not RecordKind.WANTED:
-            return
-        user = USER.unpack(body)[0]
-        gate = self._gates.get(user)
-        if gate is None:
-            # A user whose gate has ended is forgotten to make room.
-            if len(self._gates) >= self._most_gates:
-                idle = next((each for each in self._gates.values() if each.link is None), None)
-                if idle is None:
-                    log.warning(
-                        "session.refused",
-                        f"no gate for user {user}: {self._most_gates} users have one, which is the limit",
-                    )
-                    self._refer_user(_UserGate(user))
-                    return
-                del self._gates[idle.user]
-            gate = self._gates[user] = _UserGate(user)
-        if gate.link is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
-            gate.link = link = self.create_link(
-                GateProcess(
-                    lambda kind, body: self._handle_gate_record(gate, link, kind, body),
-                    lambda connection, secret: self._adopt_lifeline(gate, connection, secret),
-                    lambda took_s: max(self.charge_users(link, took_s).values(), default=0.0),
-                ),
-                gate.user,
-            )
-            self._spawn(self._run_gate(gate, link))
-        elif gate.link is None or gate.is_ready:
-            self._refer_user(gate)
-
-    def _refer_user(self, gate: _UserGate) -> None:
-        """Tells the door where to send a user's clients; without a path, to send them away."""
-        path = os.fsencode(gate.path) if gate.is_ready and gate.path is not None else b""
-        if self._door is not None:
-            self._door.send_record(RecordKind.REFERRAL, USER.pack(gate.user) + path)
-
-    # --- gates
-
-    async def _run_gate(self, gate: _UserGate, link: GateLink) -> None:
-        """Runs the gate of a user until it ends."""
-        began_s = time.monotonic()
-        folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
-        gate.path = served_socket_path(folder)
-        late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate, link)
-        try:
-            ending = await self.run_link(link, "user", {"user": gate.user, "folder": str(folder)})
-        finally:
-            late.cancel()
-            gate.link, gate.is_ready = None, False
-        ended_s = time.monotonic()
-        is_sound = ended_s - began_s >= GATE_SOUND_S or ending == "exit status 0"
-        gate.pause_s = 0.0 if is_sound else compute_restart_pause(gate.pause_s)
-        gate.next_start_s = ended_s + gate.pause_s
-        self._refer_user(gate)
-        note = log.info if is_sound else log.warning
-        note("gate.ended", f"the gate of user {gate.user} has ended: {ending}", user=gate.user, pause_s=gate.pause_s)
-
-    @staticmethod
-    def _end_unready_gate(gate: _UserGate, link: GateLink) -> None:
-        if gate.link is link and not gate.is_ready:
-            link.process.kill()
-
-    def _handle_gate_record(self, gate: _UserGate, link: GateLink, kind: RecordKind, body: bytes) -> None:
-        match kind:
-            case RecordKind.FRAME:
-                client, frame = split_client_frame(body)
-                self.handle_frame(link, client, frame, gate.user)
-            case RecordKind.UNREACHABLE if self.listener is not None:
-                self.listener.on_client_unreachable(self.identify_client(link, body))
-            case RecordKind.READY:
-                gate.is_ready = True
-                self._refer_user(gate)
-            case RecordKind.LOG:
-                log.warning("session.refused", f"the gate of user {gate.user}: {json.loads(body)}", user=gate.user)
-            case _:
-                pass
-
-    def _adopt_lifeline(self, gate: _UserGate, connection: socket.socket, secret: bytes) -> None:
-        if self.listener is not None and gate.link is not None:
-            self.listener.adopt_lifeline(connection, secret)
-        else:
-            connection.close()
-
-
-# --- Starts the gates for other hosts, one for each tcp:// address, and passes their frames to the dispatcher.
-#
-# A gate that has ended is started again at once, and after a pause if it ends again and again. Clients of this host do
-# not notice. The daemon itself listens to no network.
-#
-# Each key is a user with a share of the event loop's time, and its questions are weighed as those of local users are.
-# All keys come over one link, so the gate keeps back the frames of a key that is over its share. The link itself is
-# paused only while all keys together are over theirs.
-
+# --- The keys of clients on other hosts.
 
 _CREDENTIAL: Final = "streamd.key_secret"  # the name under which a service manager hands the secret file over
-_NETWORK_MARK: Final = b"n"  # of the clients' identities
-_ALL_KEYS: Final = OWN_USER + 1  # whom the links' time is charged to, besides the keys: all clients together
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,120 +244,379 @@ def read_key_user(client: bytes) -> int:
     return user
 
 
+# --- All gates, those of this host's users and those for other hosts, and the door.
+#
+# A gate is started, is ready, passes records on, ends, and pauses. The gate of a user is started when the door asks for
+# it, and the door when the first client knocks at the path. The gate of an address runs from the daemon's start, and is
+# started again by itself. Whoever makes a gate end again and again waits longer each time; others do not notice. The
+# daemon itself listens to no network.
+#
+# Each key of a client on another host is a user with a share of the event loop's time, and its questions are weighed as
+# those of local users are. All keys come over one link, so the gate keeps back the frames of a key that is over its
+# share. The link itself is paused only while all keys together are over theirs.
+
+_MARK: Final = b"g"  # the identities that a ROUTER makes begin with a zero
+_IDENTITY: Final = struct.Struct("<cI")  # how a gate's clients are told from others: _MARK, the number of its start
+_NAME_BYTES: Final = 16  # of the secret name of a user's gate's folder
+_ALL_KEYS: Final = OWN_USER + 1  # whom the links' time is charged to, besides the keys: all clients together
+
+
+class GateListener(Protocol):
+    """Receives what the gates pass on. All calls come on the event loop."""
+
+    def handle_frame(self, identity: bytes, data: bytes, user: int) -> bool:
+        """Handles one frame of a client of `user`, a uid or the number of a key, and returns whether it was due.
+
+        Those that release batches are due, and one for each receipt: no trainer reads without them. All others are
+        questions.
+        """
+        ...
+
+    def charge_user(self, user: int, took_s: float) -> float:
+        """Charges a user for processor time, and returns for how many seconds its next frames must wait."""
+        ...
+
+    def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
+        """Takes over a trainer's lifeline, which has sent its session's secret."""
+
+    def on_client_unreachable(self, identity: bytes) -> None:
+        """A client is gone or does not read, and loses what was sent to it."""
+
+    def on_gate_ended(self, prefix: bytes) -> None:
+        """All clients whose identities begin with `prefix` are gone."""
+
+
 @dataclass(slots=True, eq=False)
-class _NetworkGate:
-    """The gate of one address, over all its starts: all have the port that the first one got."""
+class Gate:
+    """A gate over all its starts: that of a user, or that of an address, which serves the users of many keys.
 
-    address: str
-    port: int
-    started: asyncio.Future[None]
-    pause_s: float = 0.0
-    failure: str = ""
-
-
-class NetworkGateKeeper(GateLinks):
-    """The gates of `addresses`, tcp:// endpoints. Sends frames to all clients; `inner` to those of this host.
-
-    `descriptor_path` is the daemon's own descriptor socket. Lives on the event loop.
+    `settings` are what its process is told. That of a user has a new `path` at each start; that of an address keeps the
+    port that the first one got, and `started` is the end of its first start.
     """
 
-    def __init__(self, inner: FrameSender, addresses: Sequence[str], keys: NetworkKeys, descriptor_path: str) -> None:
-        super().__init__(_NETWORK_MARK, inner)
-        self._keys = keys
-        self._descriptor_path = descriptor_path
-        loop = asyncio.get_running_loop()
-        self._gates = [_NetworkGate(each, split_host_port(each)[1], loop.create_future()) for each in addresses]
+    name: str  # in the log
+    user: int | None
+    address: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    started: asyncio.Future[None] | None = None
+    path: Path | None = None
+    # Of the present start: its number, which its clients' identities have, its process, and what it has said.
+    number: int = 0
+    process: GateProcess | None = None
+    charges: FrameCharges = field(default_factory=FrameCharges)
+    is_ready: bool = False
+    failure: str = ""
+    # The pause after its last end.
+    pause_s: float = 0.0
+    next_start_s: float = 0.0
+
+    def identify_client(self, client: bytes) -> bytes:
+        """Returns what the daemon calls a client, which this gate calls `client`."""
+        return _IDENTITY.pack(_MARK, self.number) + client
+
+
+class GateKeeper:
+    """The door at the public path, and all gates. Sends frames to all clients, also to those without a gate.
+
+    `router` serves the clients of the daemon's own user (`own_user`, a uid). `folder` is the gate folder; None where
+    there is no door. `most_gates` is how many users can have a gate at a time. Lives on the event loop.
+    """
+
+    def __init__(
+        self, router: FrameSender, folder: Path | None, *, own_user: int = OWN_USER, most_gates: int = MAX_GATES
+    ) -> None:
+        self._router = router
+        self._folder = folder
+        self._own_user = own_user
+        self._most_gates = most_gates
+        self._listener: GateListener | None = None
+        self._spawn: SpawnTask | None = None  # None before the start, and after the end
+        self._numbers = itertools.count(1)
+        self._running: dict[int, Gate] = {}  # by number
+        self._gates: dict[int, Gate] = {}  # those of users
+        self._door: GateProcess | None = None
+        self._knocks: socket.socket | None = None
         self._shares = TimeShares(OWN_USER, NETWORK_LOOP_SHARE, LOOP_BURST_S)  # of all keys together
 
-    @property
-    def addresses(self) -> list[str]:
-        """The endpoints that are served, with the ports that were picked."""
-        return [f"{each.address.rpartition(':')[0]}:{each.port}" for each in self._gates]
+    def start(self, listener: GateListener, spawn: SpawnTask, knocks: socket.socket | None = None) -> None:
+        """Waits for the first client at the listening socket `knocks`, if there is one, and starts the door then."""
+        self._listener, self._spawn, self._knocks = listener, spawn, knocks
+        self._watch_for_knock()
 
-    async def start(self, listener: GateListener, spawn: SpawnTask) -> None:
-        """Starts all gates, and returns when clients can connect. Raises ConfigError when one cannot listen."""
-        self.listener = listener
-        for gate in self._gates:
-            spawn(self._keep_gate(gate))
+    async def serve_addresses(self, addresses: Sequence[str], keys: NetworkKeys, descriptor_path: str) -> None:
+        """Starts a gate for each tcp:// address, and returns when clients can connect.
+
+        `descriptor_path` is the daemon's own descriptor socket. Raises ConfigError when one cannot listen.
+        """
+        starts = []
+        for address in addresses:
+            host, port = split_host_port(address)
+            settings = {
+                "host": host,
+                "port": port,
+                "secret": str(keys.secret),
+                "clients": str(keys.clients),
+                "descriptors": descriptor_path,
+            }
+            started = asyncio.get_running_loop().create_future()
+            starts.append(started)
+            self._start_gate(Gate(f"the gate at {address}", None, address, settings, started))
         try:
             async with asyncio.timeout(GATE_START_S):
-                await asyncio.gather(*(gate.started for gate in self._gates))
+                await asyncio.gather(*starts)
         except TimeoutError as error:
             raise ConfigError(f"listen: no gate for other hosts within {GATE_START_S:g} s; see the log") from error
 
-    def close(self) -> None:
-        """Ends all gates."""
-        self.kill_all()
+    def listen_anew(self, knocks: socket.socket) -> None:
+        """Waits for clients at another socket, in place of one that no client finds any more."""
+        before, self._knocks = self._knocks, knocks
+        if before is not None:
+            asyncio.get_running_loop().remove_reader(before)
+            before.close()
+        if self._door is not None:
+            self._door.kill()  # it listens at the old one; the next is started for the next client
+        else:
+            self._watch_for_knock()
 
-    async def _keep_gate(self, gate: _NetworkGate) -> None:
-        """Runs the gate of an address, and starts it again whenever it ends, until the daemon does."""
-        while True:
-            began_s = time.monotonic()
-            ending = await self._run_gate(gate)
-            if not gate.started.done():
-                gate.started.set_exception(
-                    ConfigError(f"listen: cannot serve {gate.address}: {gate.failure or ending}")
-                )
-                return
-            is_sound = time.monotonic() - began_s >= GATE_SOUND_S
+    def end_unreachable_gates(self) -> list[Path]:
+        """Ends the gates whose sockets are gone, and returns these. Their clients come to the next ones."""
+        gone = []
+        for gate in self._gates.values():
+            if gate.is_ready and gate.process is not None and gate.path is not None and not os.path.lexists(gate.path):
+                gate.is_ready = False
+                gate.process.kill()
+                gone.append(gate.path)
+        return gone
+
+    def list_socket_folders(self) -> list[Path]:
+        """Returns the folders of the gates' sockets."""
+        return [each.path.parent for each in self._gates.values() if each.is_ready and each.path]
+
+    def list_pids(self) -> list[int]:
+        """Returns the processes of the door and the gates."""
+        processes = [self._door, *(each.process for each in self._running.values())]
+        return [each.pid for each in processes if each is not None]
+
+    def close(self) -> None:
+        """Stops waiting for clients, and ends the door and all gates."""
+        self._spawn = None  # what the door has asked for and nobody has read yet starts no gate any more
+        if self._knocks is not None:
+            asyncio.get_running_loop().remove_reader(self._knocks)
+            self._knocks.close()
+            self._knocks = None
+        for each in (self._door, *(gate.process for gate in self._running.values())):
+            if each is not None:
+                each.kill()
+
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        """Sends to one client, and never waits. False when its gate is gone; a lost client is reported later.
+
+        Clients behind a gate get no pixels by socket.
+        """
+        if identity[:1] != _MARK:
+            return self._router.send_frame(identity, data, pixels)
+        if pixels is not None:
+            return False
+        gate = self._running.get(_IDENTITY.unpack_from(identity)[1])
+        return (
+            gate is not None and gate.process is not None and gate.process.send_frame(identity[_IDENTITY.size :], data)
+        )
+
+    # --- the door
+
+    def _watch_for_knock(self) -> None:
+        # The socket is only watched, never read: the door accepts the clients that wait there.
+        if self._knocks is not None:
+            asyncio.get_running_loop().add_reader(self._knocks, self._start_door)
+
+    def _start_door(self) -> None:
+        if self._knocks is not None and self._spawn is not None:
+            asyncio.get_running_loop().remove_reader(self._knocks)
+            self._spawn(self._run_door(self._knocks))
+
+    async def _run_door(self, knocks: socket.socket) -> None:
+        """Runs the door until it ends, and then waits for the next client."""
+        assert self._folder is not None  # noqa: S101 - there is none without a gate folder
+        self._door = door = GateProcess(self._handle_door_record)
+        settings = {"own_user": self._own_user, "own_path": str(own_socket_path(self._folder))}
+        try:
+            await door.start("door", settings, knocks)
+            for user in self._gates:
+                self._refer_user(user)
+            ending = await door.wait_until_ended()
+        except OSError as error:
+            ending = f"it cannot be started: {error.strerror}"
+        finally:
+            door.kill()
+            self._door = None
+        if self._knocks is not None:
+            log.warning("gate.ended", f"the door has ended ({ending}); it is started again for the next client")
+            await asyncio.sleep(GATE_RESTART_S)
+            self._watch_for_knock()
+
+    def _handle_door_record(self, kind: RecordKind, body: bytes) -> None:
+        """Starts the gate of the user that the door asks for, unless it runs, or too many others do."""
+        if kind is not RecordKind.WANTED:
+            return
+        user = USER.unpack(body)[0]
+        gate = self._gates.get(user)
+        if gate is None:
+            # A user whose gate has ended is forgotten to make room.
+            if len(self._gates) >= self._most_gates:
+                idle = next((each for each, other in self._gates.items() if other.process is None), None)
+                if idle is None:
+                    log.warning(
+                        "session.refused",
+                        f"no gate for user {user}: {self._most_gates} users have one, which is the limit",
+                    )
+                    self._refer_user(user)
+                    return
+                del self._gates[idle]
+            gate = self._gates[user] = Gate(f"the gate of user {user}", user)
+        if gate.process is None and time.monotonic() >= gate.next_start_s and self._spawn is not None:
+            self._start_gate(gate)
+        elif gate.process is None or gate.is_ready:
+            self._refer_user(user)
+
+    def _refer_user(self, user: int) -> None:
+        """Tells the door where to send a user's clients; without a path, to send them away."""
+        gate = self._gates.get(user)
+        path = os.fsencode(gate.path) if gate is not None and gate.is_ready and gate.path is not None else b""
+        if self._door is not None:
+            self._door.send_record(RecordKind.REFERRAL, USER.pack(user) + path)
+
+    # --- gates
+
+    def _start_gate(self, gate: Gate) -> None:
+        """Starts a gate, which does not run, unless the daemon has closed its endpoint."""
+        if self._spawn is None:
+            return
+        gate.number, gate.charges, gate.failure = next(self._numbers), FrameCharges(gate.user), ""
+        gate.process = GateProcess(
+            partial(self._handle_gate_record, gate),
+            partial(self._adopt_lifeline, gate),
+            partial(self._charge_turn, gate),
+        )
+        self._spawn(self._run_gate(gate, gate.process))
+
+    async def _run_gate(self, gate: Gate, process: GateProcess) -> None:
+        """Runs a gate until it ends, reports its clients gone, and starts that of an address again after a pause."""
+        began_s = time.monotonic()
+        self._running[gate.number] = gate
+        if gate.user is not None:
+            assert self._folder is not None  # noqa: S101 - the door has asked for it
+            folder = self._folder / secrets.token_urlsafe(_NAME_BYTES)
+            gate.path, gate.settings = served_socket_path(folder), {"user": gate.user, "folder": str(folder)}
+        late = asyncio.get_running_loop().call_later(GATE_START_S, self._end_unready_gate, gate)
+        try:
+            await process.start("network" if gate.user is None else "user", gate.settings)
+            ending = await process.wait_until_ended()
+        except OSError as error:
+            ending = f"it cannot be started: {error.strerror}"
+        finally:
+            late.cancel()
+            process.kill()
+            del self._running[gate.number]
+            gate.process, gate.is_ready = None, False
+            if self._listener is not None:
+                self._listener.on_gate_ended(gate.identify_client(b""))
+        ended_s = time.monotonic()
+        is_sound = ended_s - began_s >= GATE_SOUND_S
+        # The gate of a user, which ends by itself when it is idle: the next client may start it again.
+        if gate.user is not None:
+            is_sound = is_sound or ending == "exit status 0"
+            gate.pause_s = 0.0 if is_sound else compute_restart_pause(gate.pause_s)
+            gate.next_start_s = ended_s + gate.pause_s
+            self._refer_user(gate.user)
+            note = log.info if is_sound else log.warning
+            note("gate.ended", f"{gate.name} has ended: {ending}", user=gate.user, pause_s=gate.pause_s)
+        # The first start of that of an address has failed, and with it the start of the daemon.
+        elif gate.started is not None and not gate.started.done():
+            reason = gate.failure or ending
+            gate.started.set_exception(ConfigError(f"listen: cannot serve {gate.address}: {reason}"))
+        else:
             gate.pause_s = GATE_RESTART_S if is_sound else compute_restart_pause(gate.pause_s)
             log.warning(
                 "gate.ended",
-                f"the gate at {gate.address} has ended: {gate.failure or ending}; its clients come to the next one",
+                f"{gate.name} has ended: {gate.failure or ending}; its clients come to the next one",
                 pause_s=gate.pause_s,
             )
             await asyncio.sleep(gate.pause_s)
+            self._start_gate(gate)
 
-    async def _run_gate(self, gate: _NetworkGate) -> str:
-        """Runs the gate of an address until it ends, and returns how it did."""
-        link = self.create_link(
-            GateProcess(
-                lambda kind, body: self._handle_record(gate, link, kind, body),
-                measure_pause_s=lambda took_s: self._charge_turn(link, took_s),
-            )
-        )
-        gate.failure = ""
-        settings = {
-            "host": split_host_port(gate.address)[0],
-            "port": gate.port,
-            "secret": str(self._keys.secret),
-            "clients": str(self._keys.clients),
-            "descriptors": self._descriptor_path,
-        }
-        return await self.run_link(link, "network", settings)
+    @staticmethod
+    def _end_unready_gate(gate: Gate) -> None:
+        if gate.process is not None and not gate.is_ready:
+            gate.process.kill()
 
-    def _handle_record(self, gate: _NetworkGate, link: GateLink, kind: RecordKind, body: bytes) -> None:
+    def _handle_gate_record(self, gate: Gate, kind: RecordKind, body: bytes) -> None:
+        listener = self._listener
+        assert listener is not None  # noqa: S101 - no gate runs before the start
         match kind:
             case RecordKind.FRAME:
                 client, frame = split_client_frame(body)
-                self.handle_frame(link, client, frame, read_key_user(client))
+                user = read_key_user(client) if gate.user is None else gate.user
+                began_s = time.thread_time()
+                is_due = listener.handle_frame(gate.identify_client(client), frame, user)
+                gate.charges.add_frame(user, time.thread_time() - began_s, is_question=not is_due)
+            case RecordKind.UNREACHABLE if gate.user is not None:
+                listener.on_client_unreachable(gate.identify_client(body))
             case RecordKind.READY:
-                if not body:
-                    raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
-                facts = json.loads(body)
-                gate.port = int(facts["port"])
-                if gate.started.done():
-                    return
-                if not facts["has_bbr"]:
-                    log.warning(
-                        "gate.no_bbr",
-                        f"{gate.address}: this kernel has no BBR, so a link that loses packets will be slow: run  "
-                        "modprobe tcp_bbr  and restart",
-                    )
-                log.info("gate.ready", f"serving other hosts at {gate.address.rpartition(':')[0]}:{gate.port}")
-                gate.started.set_result(None)
-            case RecordKind.FAILED:
+                gate.is_ready = True
+                if gate.user is not None:
+                    self._refer_user(gate.user)
+                else:
+                    self._note_port(gate, body)
+            case RecordKind.FAILED if gate.user is None and gate.process is not None:
                 gate.failure = json.loads(body)
-                link.process.kill()
+                gate.process.kill()
             case RecordKind.LOG:
-                log.warning("session.refused", f"the gate at {gate.address}: {json.loads(body)}")
+                fields = {} if gate.user is None else {"user": gate.user}
+                log.warning("session.refused", f"{gate.name}: {json.loads(body)}", **fields)
             case _:
                 pass
 
-    def _charge_turn(self, link: GateLink, took_s: float) -> float:
-        """Charges the keys for a turn of a link, pauses those over their share, and returns the link's own pause."""
-        for user, pause_s in self.charge_users(link, took_s).items():
+    @staticmethod
+    def _note_port(gate: Gate, body: bytes) -> None:
+        """Notes at which port an address is served, and logs it the first time. Raises ProtocolError without one."""
+        if not body:
+            raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
+        facts = json.loads(body)
+        gate.settings["port"] = int(facts["port"])
+        if gate.started is None or gate.started.done():
+            return
+        if not facts["has_bbr"]:
+            log.warning(
+                "gate.no_bbr",
+                f"{gate.address}: this kernel has no BBR, so a link that loses packets will be slow: run  "
+                "modprobe tcp_bbr  and restart",
+            )
+        log.info("gate.ready", f"serving other hosts at {gate.address.rpartition(':')[0]}:{gate.settings['port']}")
+        gate.started.set_result(None)
+
+    def _adopt_lifeline(self, gate: Gate, connection: socket.socket, secret: bytes) -> None:
+        # No sound gate for other hosts has any.
+        if self._listener is not None and gate.user is not None:
+            self._listener.adopt_lifeline(connection, secret)
+        else:
+            connection.close()
+
+    def _charge_turn(self, gate: Gate, took_s: float) -> float:
+        """Charges the users of a gate for a turn of its link, and returns for how many seconds the link must wait."""
+        listener, process = self._listener, gate.process
+        if listener is None or process is None:
+            return 0.0
+        charges_s = gate.charges.take_charges(took_s)
+        pauses_s = {user: listener.charge_user(user, charge_s) for user, charge_s in charges_s.items()}
+        if gate.user is not None:
+            return max(pauses_s.values(), default=0.0)
+        for user, pause_s in pauses_s.items():
             if pause_s > 0:
                 pause_ms = round(min(pause_s, MAX_KEY_PAUSE_S) * 1000)
-                link.process.send_record(RecordKind.PAUSE, KEY_PAUSE.pack(user, pause_ms))
+                process.send_record(RecordKind.PAUSE, KEY_PAUSE.pack(user, pause_ms))
         return self._shares.charge_and_get_pause_s(_ALL_KEYS, took_s, time.monotonic())
+
+
+def compute_restart_pause(pause_s: float) -> float:
+    """Returns the pause after one more end of a gate, whose last pause was `pause_s`: 0 if there was none."""
+    return min(GATE_RESTART_MAX_S, max(GATE_RESTART_S, 2 * pause_s))

@@ -10,7 +10,9 @@ import signal
 import socket
 import sys
 
-from streamd.gate import door, network_gate, user_gate
+from streamd.gate.door import Door
+from streamd.gate.network_gate import NetworkGate
+from streamd.gate.user_gate import UserGate
 from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
 from streamd.limits import GATE_DATA_BYTES, GATE_FILES, REMOTE_GATE_DATA_BYTES
 
@@ -34,11 +36,11 @@ def main() -> None:
         each.set_inheritable(False)
         each.setblocking(False)
     if role == "door":
-        asyncio.run(door.run_door(link, inherited[0]))
+        asyncio.run(Door(inherited[0]).run(link))
     elif role == "network":
-        asyncio.run(network_gate.run_network_gate(link, logging.getLogger("streamd").addHandler))
+        asyncio.run(NetworkGate(logging.getLogger("streamd").addHandler).run(link))
     else:
-        asyncio.run(user_gate.run_gate(link, passed, logging.getLogger("streamd").addHandler))
+        asyncio.run(UserGate(passed, logging.getLogger("streamd").addHandler).run(link))
 
 
 if __name__ == "__main__":

@@ -78,8 +78,12 @@ class ClientKeys:
         if public not in self._keys and self._strangers_bucket.compute_level(now_s) < STRANGER_CONNECTIONS_BURST:
             self._strangers_bucket.add(1.0, now_s)
             self.reload_keys()  # its file may be there by now
-            if public not in self._keys:
-                self._note_stranger(public, address)
+            if public not in self._keys and public not in self._strangers:
+                self._strangers[public] = None
+                if len(self._strangers) > _REMEMBERED_STRANGERS:
+                    self._strangers.popitem(last=False)
+                fingerprint = format_fingerprint(public)
+                _LOG.warning("a client at %s was refused: its key %s is not in %s", address, fingerprint, self._folder)
         key = self._keys.get(public)
         if key is None:
             return None
@@ -94,13 +98,3 @@ class ClientKeys:
         frames = self._uses.setdefault(public, _KeyUse()).frames
         frames.add(1.0, now_s)
         return frames.compute_level(now_s) <= KEY_FRAMES_BURST
-
-    def _note_stranger(self, public: str, address: str) -> None:
-        if public in self._strangers:
-            return
-        self._strangers[public] = None
-        if len(self._strangers) > _REMEMBERED_STRANGERS:
-            self._strangers.popitem(last=False)
-        _LOG.warning(
-            "a client at %s was refused: its key %s is not in %s", address, format_fingerprint(public), self._folder
-        )

@@ -45,28 +45,26 @@ class Door:
             self._paths |= {_ROOT: path, settings["own_user"]: path}
             asyncio.get_running_loop().add_reader(self._knocks, self._accept_client)
         elif kind is RecordKind.REFERRAL:
-            (user,) = USER.unpack_from(body)
-            self._set_path(user, body[USER.size :])
-
-    def _set_path(self, user: int, path: bytes) -> None:
-        """Answers the waiting clients of a user. Without a path they are sent away, and try again later."""
-        if path:
-            self._paths[user] = path
-        else:
-            self._paths.pop(user, None)
-            if user in self._asked:  # else a gate has ended, and may be started again at once
-                now_s = asyncio.get_running_loop().time()
-                self._sent_away_until_s = {
-                    other: until_s for other, until_s in self._sent_away_until_s.items() if until_s > now_s
-                }
-                self._sent_away_until_s[user] = now_s + DOOR_REFUSAL_S
-        self._asked.discard(user)
-        waiting, self._waiting = self._waiting, deque()
-        for each, client in waiting:
-            if each == user:
-                _answer_client(client, path)
+            user, path = USER.unpack_from(body)[0], body[USER.size :]
+            if path:
+                self._paths[user] = path
+            # Without a path its clients are sent away, and try again later.
             else:
-                self._waiting.append((each, client))
+                self._paths.pop(user, None)
+                if user in self._asked:  # else a gate has ended, and may be started again at once
+                    now_s = asyncio.get_running_loop().time()
+                    self._sent_away_until_s = {
+                        other: until_s for other, until_s in self._sent_away_until_s.items() if until_s > now_s
+                    }
+                    self._sent_away_until_s[user] = now_s + DOOR_REFUSAL_S
+            # The waiting clients of the user are answered.
+            self._asked.discard(user)
+            waiting, self._waiting = self._waiting, deque()
+            for each, client in waiting:
+                if each == user:
+                    _answer_client(client, path)
+                else:
+                    self._waiting.append((each, client))
 
     def _accept_client(self) -> None:
         client = accept_connection(self._knocks, self._accept_client)
@@ -102,8 +100,3 @@ def _answer_client(client: socket.socket, path: bytes) -> None:
         pass  # the client is gone
     finally:
         client.close()
-
-
-async def run_door(end: socket.socket, knocks: socket.socket) -> None:
-    """Runs the door of one daemon until the daemon ends."""
-    await Door(knocks).run(end)

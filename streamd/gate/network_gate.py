@@ -98,20 +98,17 @@ class NetworkGate:
         try:
             await self._ended.wait()
         finally:
-            self._close()
+            # Lets nobody in any more, and closes all connections.
+            for each in (self._authenticator, self._router, self._link):
+                if each is not None:
+                    each.close()
+            self._router = None
+            for timer in (self._release, self._next_check):
+                if timer is not None:
+                    timer.cancel()
+            self._context.destroy(0)
         if self._failure is not None:
             raise self._failure
-
-    def _close(self) -> None:
-        """Lets nobody in any more, and closes all connections."""
-        for each in (self._authenticator, self._router, self._link):
-            if each is not None:
-                each.close()
-        self._router = None
-        for timer in (self._release, self._next_check):
-            if timer is not None:
-                timer.cancel()
-        self._context.destroy(0)
 
     def _end_on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # A gate whose callback has failed, perhaps the one that decides about keys, serves nobody any more.
@@ -144,7 +141,16 @@ class NetworkGate:
             self._check_keys()
             self._link.send_record(RecordKind.READY, json.dumps({"port": port, "has_bbr": has_bbr}).encode())
         elif kind is RecordKind.FRAME:
-            self._handle_daemon_frame(*split_client_frame(body))
+            identity, data = split_client_frame(body)
+            peer = self._router.find_peer(identity[KEY_USER.size :]) if self._router is not None else None
+            if peer is None or self._relay is None:
+                return
+            for record in split_records(data):
+                header, message = decode_daemon_frame(record)
+                passed = record
+                if isinstance(message, Streams | Stats | StatusNow) and peer.key.streams is not None:
+                    passed = encode_frame(header, limit_answer(peer.key, message))
+                self._relay.handle_daemon_record(identity, passed, header, message)
         elif kind is RecordKind.PAUSE:
             user, pause_ms = KEY_PAUSE.unpack(body)
             self._held.pause_key(user, time.monotonic() + pause_ms / 1000)
@@ -224,28 +230,10 @@ class NetworkGate:
         if self._relay is not None:
             self._relay.end_session(_identify(peer))
 
-    # --- from the daemon
-
-    def _handle_daemon_frame(self, identity: bytes, data: bytes) -> None:
-        peer = self._router.find_peer(identity[KEY_USER.size :]) if self._router is not None else None
-        if peer is None or self._relay is None:
-            return
-        for record in split_records(data):
-            header, message = decode_daemon_frame(record)
-            passed = record
-            if isinstance(message, Streams | Stats | StatusNow) and peer.key.streams is not None:
-                passed = encode_frame(header, limit_answer(peer.key, message))
-            self._relay.handle_daemon_record(identity, passed, header, message)
-
 
 def _identify(peer: Peer) -> bytes:
     """Returns what a client is called on the link: the number of its key, which is its user, and its routing id."""
     return KEY_USER.pack(peer.user) + peer.identity
-
-
-async def run_network_gate(end: socket.socket, keep_log_handler: Callable[[logging.Handler], None]) -> None:
-    """Runs the gate of one address until the daemon ends."""
-    await NetworkGate(keep_log_handler).run(end)
 
 
 # --- Frames of keys that the daemon has paused: they wait here in their order, within bounds. Pure: time is an
@@ -331,17 +319,19 @@ def limit_answer(key: ClientKey, message: DaemonMessage) -> DaemonMessage:
         case Streams(streams):
             return Streams({name: spec for name, spec in streams.items() if key.may_read(name)})
         case Stats(values):
-            return Stats({group: each for group, each in values.items() if _may_see_group(key, group)})
+            return Stats(
+                {
+                    group: each
+                    for group, each in values.items()
+                    if not group.startswith(_GROUP) or key.may_read(group.removeprefix(_GROUP))
+                }
+            )
         case StatusNow(status):
             shown = tuple(each for each in status.streams if key.may_read(each.name))
             sessions = tuple(each for each in status.sessions if key.may_read(each.stream))
             return StatusNow(msgspec.structs.replace(status, streams=shown, sessions=sessions))
         case _:
             return message
-
-
-def _may_see_group(key: ClientKey, group: str) -> bool:
-    return not group.startswith(_GROUP) or key.may_read(group.removeprefix(_GROUP))
 
 
 # --- Sends the pixels of batches to clients that cannot map them: a client of the daemon in place of each of theirs.
@@ -447,7 +437,14 @@ class PixelRelay:
         session = self._sessions.get(identity)
         match message:
             case Welcome():
-                self._open_session(identity, header, message)
+                session_header = FrameHeader(header.boot, header.session, 0)
+                try:
+                    lifeline = Lifeline(self._descriptor_path, message.secret)
+                except ConnectError:
+                    return  # the daemon is ending, and this gate with it
+                self._sessions[identity] = opened = _RelayedSession(identity, session_header, lifeline)
+                own = msgspec.structs.replace(message, secret=b"", transport="inline")
+                self._queue_record(opened, encode_frame(header, own))
             case SlotsGone(slots):
                 for slot in slots:
                     self._slots.pop(slot, None)
@@ -465,16 +462,6 @@ class PixelRelay:
                 self._queue_record(session, record)
             case _:
                 self._send_to_client(identity, record, None)
-
-    def _open_session(self, identity: bytes, header: FrameHeader, welcome: Welcome) -> None:
-        session_header = FrameHeader(header.boot, header.session, 0)
-        try:
-            lifeline = Lifeline(self._descriptor_path, welcome.secret)
-        except ConnectError:
-            return  # the daemon is ending, and this gate with it
-        self._sessions[identity] = _RelayedSession(identity, session_header, lifeline)
-        own = msgspec.structs.replace(welcome, secret=b"", transport="inline")
-        self._queue_record(self._sessions[identity], encode_frame(header, own))
 
     def _queue_record(self, session: _RelayedSession, record: bytes) -> None:
         session.queue.append(record)

@@ -205,27 +205,23 @@ class NetworkRouter:
         if frame.more:
             self._socket.recv_multipart(_NO_WAIT)
             data = b""
-        peer = self._peers.get(identity) or self._add_peer(identity, frame)
+        peer = self._peers.get(identity)
+        # The first frame of a client, which may be gone, or may not connect any more.
         if peer is None:
-            return
+            # The end of an earlier connection with this descriptor was reported before the frame was, so reading all
+            # reports first leaves the connection that the frame came from, or none.
+            self._read_all_events()
+            key, descriptor = self._keys.find_key(str(frame.get("User-Id"))), int(frame.get(zmq.SRCFD))
+            if key is None or not self._connections.note_frame(descriptor, identity):
+                return
+            peer = self._peers[identity] = Peer(identity, key, compute_key_user(key.public), descriptor)
+            if sum(each.user == peer.user for each in self._peers.values()) > KEY_OPEN_CONNECTIONS:
+                self.close_connection(peer)
+                return
         if self._keys.count_frame(peer.key.public, time.monotonic()):
             self._handle_frame(peer, data)
         else:
             self.close_connection(peer)
-
-    def _add_peer(self, identity: bytes, frame: zmq.Frame) -> Peer | None:
-        """Returns the client that a first frame came from; None if it is gone, or may not connect any more."""
-        # The end of an earlier connection with this descriptor was reported before the frame was, so reading all
-        # reports first leaves the connection that the frame came from, or none.
-        self._read_all_events()
-        key, descriptor = self._keys.find_key(str(frame.get("User-Id"))), int(frame.get(zmq.SRCFD))
-        if key is None or not self._connections.note_frame(descriptor, identity):
-            return None
-        peer = self._peers[identity] = Peer(identity, key, compute_key_user(key.public), descriptor)
-        if sum(each.user == peer.user for each in self._peers.values()) > KEY_OPEN_CONNECTIONS:
-            self.close_connection(peer)
-            return None
-        return peer
 
     def close(self) -> None:
         """Closes the socket, and all connections with it."""

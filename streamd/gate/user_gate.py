@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from streamd.core.text import shorten_text
 from streamd.ipc import endpoint
@@ -64,20 +64,18 @@ class UserGate:
             if not self._router.send_frame(identity, frame) and self._link is not None:
                 self._link.send_record(RecordKind.UNREACHABLE, identity)
         elif kind is RecordKind.SETTINGS:
-            self._start_serving(json.loads(body))
-
-    def _start_serving(self, settings: dict[str, Any]) -> None:
-        assert self._link is not None  # noqa: S101 - a record came over it
-        folder, user = Path(settings["folder"]), int(settings["user"])
-        endpoint.create_folder_with_mode(folder, endpoint.GATE_FOLDER_MODE)
-        # The kernel lists the paths of sockets as they were bound, to every user. The folder's name is a secret.
-        os.chdir(folder)
-        path = endpoint.served_socket_path(Path())
-        self._lifelines = LifelineHall(self._passed, user)
-        self._lifelines.start_listening(endpoint.descriptor_socket_path(path))
-        self._router = Router(path, _SOCKET_MODE, max_descriptors=GATE_CONNECTIONS, user=user)
-        self._router.start_listening(self._link.send_frame)
-        self._link.send_record(RecordKind.READY)
+            assert self._link is not None  # noqa: S101 - a record came over it
+            settings = json.loads(body)
+            folder, user = Path(settings["folder"]), int(settings["user"])
+            endpoint.create_folder_with_mode(folder, endpoint.GATE_FOLDER_MODE)
+            # The kernel lists the paths of sockets as they were bound, to every user. The folder's name is a secret.
+            os.chdir(folder)
+            path = endpoint.served_socket_path(Path())
+            self._lifelines = LifelineHall(self._passed, user)
+            self._lifelines.start_listening(endpoint.descriptor_socket_path(path))
+            self._router = Router(path, _SOCKET_MODE, max_descriptors=GATE_CONNECTIONS, user=user)
+            self._router.start_listening(self._link.send_frame)
+            self._link.send_record(RecordKind.READY)
 
     def _on_link_full(self, is_full: bool) -> None:
         """Reads no more of the clients while the daemon does not keep up with this user."""
@@ -178,10 +176,3 @@ def find_secret(frame: bytes) -> bytes | None:
     *_, array, tag, kind, length, secret = _WELCOME.unpack_from(frame)
     is_welcome = (array & 0xF0, tag, kind, length) == (0x90, 67, 0xC4, SECRET_BYTES)
     return bytes(secret) if is_welcome else None
-
-
-async def run_gate(
-    end: socket.socket, passed: socket.socket, keep_log_handler: Callable[[logging.Handler], None]
-) -> None:
-    """Runs the gate of one user until the daemon ends, or the gate is not needed."""
-    await UserGate(passed, keep_log_handler).run(end)

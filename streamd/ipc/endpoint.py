@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +53,13 @@ def find_endpoint(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND
     The path of a socket stands for its ipc:// endpoint. Raises ConfigError for an invalid endpoint, and ConnectError
     when none is named and no default path exists, with the `remedy` as the caller's users would write it.
     """
-    if chosen := _read_endpoint_text(endpoint) or os.environ.get("STREAMD_ENDPOINT"):
+    given: object = os.fspath(endpoint) if isinstance(endpoint, os.PathLike) else endpoint
+    if given is not None and not isinstance(given, str):
+        raise ConfigError(
+            f"endpoint {shorten_text(repr(endpoint), _MAX_VALUE_CHARS)}: write the path of the daemon's socket as "
+            'text, such as "/run/streamd/streamd.sock"'
+        )
+    if chosen := given or os.environ.get("STREAMD_ENDPOINT"):
         path = os.path.expanduser(chosen)  # noqa: PTH111 - Path would change the slashes of an endpoint
         complete = f"{_IPC}{path}" if path.startswith("/") else chosen
         check_endpoint(complete)
@@ -99,17 +106,6 @@ def explain_missing_answer(endpoint: str) -> str:
     return f"{fault}; {_START_REMEDY}" if fault else "is `streamd serve` running there?"
 
 
-def _read_endpoint_text(endpoint: object) -> str:
-    """What a caller gave as an endpoint; "" for None. Raises ConfigError for what is no text and no path."""
-    given = os.fspath(endpoint) if isinstance(endpoint, os.PathLike) else endpoint
-    if given is not None and not isinstance(given, str):
-        raise ConfigError(
-            f"endpoint {shorten_text(repr(endpoint), _MAX_VALUE_CHARS)}: write the path of the daemon's socket as "
-            'text, such as "/run/streamd/streamd.sock"'
-        )
-    return given or ""
-
-
 def _may_exist(path: Path) -> bool:
     """Whether a path exists, or may exist in a folder that this user may not enter."""
     try:
@@ -133,17 +129,13 @@ def _find_socket_fault(path: Path) -> str:
 def _suggest_sockets(path: Path) -> str:
     """Returns a hint with sockets that may be meant: in the same folder, in `path` as a folder, in default places."""
     folders = dict.fromkeys((path.parent, path, *(place.parent for place in default_socket_paths())))
-    names = [f"{_IPC}{each}" for folder in folders for each in _list_sockets(folder)][:_SUGGESTED]
-    return f"; did you mean {' or '.join(names)}?" if names else ""
-
-
-def _list_sockets(folder: Path) -> list[Path]:
-    """Returns the daemons' sockets in a folder; none if it is unreadable."""
-    try:
-        names = {each.name for each in folder.iterdir()}
-    except OSError:
-        return []
-    return [folder / name for name in sorted(names) if names & {f"{name}{_DESCRIPTORS}", f"{name}{_GATES}"}]
+    found: list[str] = []
+    for folder in folders:
+        with suppress(OSError):  # it is unreadable
+            names = {each.name for each in folder.iterdir()}
+            served = [name for name in sorted(names) if names & {f"{name}{_DESCRIPTORS}", f"{name}{_GATES}"}]
+            found += [f"{_IPC}{folder / name}" for name in served]
+    return f"; did you mean {' or '.join(found[:_SUGGESTED])}?" if found else ""
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -154,7 +146,16 @@ def check_endpoint(endpoint: str) -> None:
             raise ConfigError(f"endpoint {endpoint!r}: write host and port after tcp://, as in tcp://gpu1:5555")
         return
     if not endpoint.startswith(_IPC):
-        raise ConfigError(f"endpoint {endpoint!r} {_explain_wrong_scheme(endpoint)}")
+        scheme, mark, _ = endpoint.partition("://")
+        if not mark:
+            fault = f"has no scheme; did you mean 'ipc://{Path(endpoint).absolute()}'?"
+        elif scheme in {"http", "https"}:
+            fault = (
+                "is the address of a dashboard; trainers connect to the daemon's socket, as in ipc:///path/to/socket"
+            )
+        else:
+            fault = f"has the unknown scheme {scheme}://: write ipc:// before the absolute path of the daemon's socket"
+        raise ConfigError(f"endpoint {endpoint!r} {fault}")
     path = endpoint.removeprefix(_IPC)
     if not path.startswith("/"):
         raise ConfigError(
@@ -167,15 +168,6 @@ def check_endpoint(endpoint: str) -> None:
             f"endpoint {endpoint!r}: a socket's path can have at most {_MAX_PATH_BYTES} bytes, but this one has "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
-
-
-def _explain_wrong_scheme(endpoint: str) -> str:
-    scheme, mark, _ = endpoint.partition("://")
-    if not mark:
-        return f"has no scheme; did you mean 'ipc://{Path(endpoint).absolute()}'?"
-    if scheme in {"http", "https"}:
-        return "is the address of a dashboard; trainers connect to the daemon's socket, as in ipc:///path/to/socket"
-    return f"has the unknown scheme {scheme}://: write ipc:// before the absolute path of the daemon's socket"
 
 
 def fits_socket_path_limit(endpoint: str) -> bool:

@@ -26,7 +26,9 @@ def correct_inherited_state() -> None:
     # get these numbers. libzmq takes a descriptor 0 for none, and a child takes a socket for its standard error and
     # prints into it.
     for descriptor, name in enumerate(_NAMES):
-        if _is_descriptor_closed(descriptor):
+        try:
+            os.fstat(descriptor)
+        except OSError:
             # The kernel gives the lowest free number, which is this one, since those below it are open. Children
             # inherit it, since they need standard descriptors too.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
@@ -48,14 +50,6 @@ def correct_inherited_state() -> None:
     # is raised; what meets one that may not be says so.
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
-def _is_descriptor_closed(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return True
-    return False
 
 
 # --- Ends a helper process with the process that started it, and makes it the kernel's first choice when memory is

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -118,15 +119,12 @@ def list_key_files(folder: Path) -> dict[Path, tuple[int, int, int]]:
     """Returns the public files in a folder, with what changes when one is written. Raises OSError."""
     with os.scandir(folder) as entries:
         paths = sorted(Path(each.path) for each in entries if each.name.endswith(PUBLIC_SUFFIX))
-    return {path: _describe_version(path) for path in paths}
-
-
-def _describe_version(path: Path) -> tuple[int, int, int]:
-    try:
-        state = path.stat()
-    except OSError:  # a link that leads nowhere, or a file just removed: reading it reports that
-        return 0, 0, 0
-    return state.st_ino, state.st_mtime_ns, state.st_size
+    versions = dict.fromkeys(paths, (0, 0, 0))
+    for path in paths:
+        with suppress(OSError):  # a link that leads nowhere, or a file just removed: reading it reports that
+            state = path.stat()
+            versions[path] = state.st_ino, state.st_mtime_ns, state.st_size
+    return versions
 
 
 def read_client_keys(paths: Collection[Path], key: str) -> tuple[dict[str, ClientKey], list[str]]:
@@ -154,25 +152,17 @@ def _read_values(path: Path, key: str, *, is_secret: bool = False) -> Mapping[st
         raise ConfigError(f"{key}: {path} is no key file: it has more than {MAX_KEY_FILE_BYTES} bytes")
     matches = (_VALUE.fullmatch(line) for line in text.decode(errors="replace").splitlines())
     values = {match[1]: match[2] for match in matches if match}
-    if is_secret and "secret-key" in values:
-        _check_secret_mode(path, key, state)
+    # Other users must not read a secret file; Windows has no such rights in the mode. A group may read a file that
+    # belongs to another user: so systemd and Kubernetes hand over secrets.
+    if is_secret and "secret-key" in values and hasattr(os, "geteuid"):
+        forbidden = _OTHERS_BITS | (_GROUP_BITS if state.st_uid == os.geteuid() else 0)
+        mode = stat.S_IMODE(state.st_mode)
+        if mode & forbidden:
+            raise ConfigError(
+                f"{key}: other users can read or write {path}, whose mode is {mode:04o}: run  chmod "
+                f"{mode & ~forbidden:o} {path}  and make a new pair of keys if somebody may have read this one"
+            )
     return values
-
-
-def _check_secret_mode(path: Path, key: str, state: os.stat_result) -> None:
-    """Raises ConfigError for a secret file that other users can read.
-
-    A group may read a file that belongs to another user: so systemd and Kubernetes hand over secrets.
-    """
-    if not hasattr(os, "geteuid"):  # Windows, whose rights are not in the mode
-        return
-    forbidden = _OTHERS_BITS | (_GROUP_BITS if state.st_uid == os.geteuid() else 0)
-    mode = stat.S_IMODE(state.st_mode)
-    if mode & forbidden:
-        raise ConfigError(
-            f"{key}: other users can read or write {path}, whose mode is {mode:04o}: run  chmod {mode & ~forbidden:o} "
-            f"{path}  and make a new pair of keys if somebody may have read this one"
-        )
 
 
 def _find_key(values: Mapping[str, str], name: str, path: Path, key: str) -> str:

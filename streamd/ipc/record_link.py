@@ -217,8 +217,12 @@ def check_gate_record(kind: int, body: bytes) -> None:
             return
         case RecordKind.UNREACHABLE if body:
             return
-        case RecordKind.READY if not body or _is_ready_note(_parse_json(body)):
+        case RecordKind.READY if not body:
             return
+        case RecordKind.READY:
+            note = _parse_json(body)
+            if isinstance(note, dict) and isinstance(note.get("port"), int) and isinstance(note.get("has_bbr"), bool):
+                return
         case RecordKind.WANTED if len(body) == USER.size:
             return
         case RecordKind.LOG | RecordKind.FAILED if isinstance(_parse_json(body), str):
@@ -231,10 +235,6 @@ def _parse_json(body: bytes) -> object:
         return cast("object", json.loads(body))
     except (ValueError, RecursionError) as error:
         raise ProtocolError("a record that is no JSON") from error
-
-
-def _is_ready_note(note: object) -> bool:
-    return isinstance(note, dict) and isinstance(note.get("port"), int) and isinstance(note.get("has_bbr"), bool)
 
 
 # --- Datagrams of records between the daemon and a process that fills slots: a worker, or the bridge to a cluster.

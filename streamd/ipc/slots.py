@@ -66,19 +66,14 @@ class SlotStore:
         self._views.pop(slot, None)
         if descriptor is not None:
             if is_erased:
-                _free_pages(descriptor, nbytes)
+                # fallocate(2), which Python does not offer, frees the pages, whoever maps them.
+                mode, begin, size = ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_long(0), ctypes.c_long(nbytes)
+                ctypes.CDLL(None).fallocate(ctypes.c_int(descriptor), mode, begin, size)
             os.close(descriptor)
 
     def close(self) -> None:
         for slot in list(self._descriptors):
             self.drop_slot(slot)
-
-
-def _free_pages(descriptor: int, nbytes: int) -> None:
-    """Gives the pages of a memfd back to the kernel, whoever maps them; fallocate(2), which Python does not offer."""
-    ctypes.CDLL(None).fallocate(
-        ctypes.c_int(descriptor), ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_long(0), ctypes.c_long(nbytes)
-    )
 
 
 def create_memfd(name: str, nbytes: int) -> int:

@@ -237,24 +237,19 @@ def encode_command(command: WorkerCommand) -> bytes:
             rows, ids = command.rows.astype(_ROW, copy=False), command.ids.astype(_ID, copy=False)
             return head + rows.tobytes() + ids.tobytes()
         case OpenStream():
-            return _check_record_size(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))
+            record, spec = bytes([_STREAM]) + msgspec.msgpack.encode(command), command.spec
+            # A worker would die of a record that is too large to be read, and so would the next one.
+            if len(record) > MAX_RECORD_BYTES:
+                raise ConfigError(
+                    f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, but "
+                    f"at most {MAX_RECORD_BYTES} are allowed; combine similar columns into one label, with from: "
+                    "[columns]"
+                )
+            return record
         case CloseStream():
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
         case UnmapSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
-
-
-def _check_record_size(spec: StreamSpec, record: bytes) -> bytes:
-    """Returns a record. Raises ConfigError if it is too large to be read by a worker.
-
-    The worker would die of it, and so would the next one.
-    """
-    if len(record) > MAX_RECORD_BYTES:
-        raise ConfigError(
-            f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, but at most "
-            f"{MAX_RECORD_BYTES} are allowed; combine similar columns into one label, with from: [columns]"
-        )
-    return record
 
 
 def decode_command(data: bytes) -> WorkerCommand:
@@ -306,7 +301,17 @@ def decode_report(data: bytes) -> WorkerReport:
     try:
         match data[0]:
             case 5:
-                return _decode_done(data)
+                # Details follow the head only if the head announces bad rows or an unfit stream: the two must agree,
+                # or a record that was cut would pass for a task without bad rows.
+                head = _DONE_HEAD.unpack_from(data)
+                _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = head
+                rest = data[_DONE_HEAD.size :]
+                bad, unfit = _done_details.decode(rest) if rest else ((), "")
+                if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
+                    raise ProtocolError(
+                        f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit"
+                    )
+                return TaskDone(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
             case 4:
                 return _ready.decode(data[1:])
             case 7:
@@ -321,17 +326,6 @@ def decode_report(data: bytes) -> WorkerReport:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:
         raise ProtocolError(f"a worker sent a damaged record: {error}") from error
-
-
-def _decode_done(data: bytes) -> TaskDone:
-    # Details follow the head only if the head announces bad rows or an unfit stream: the two must agree, or a record
-    # that was cut would pass for a task without bad rows.
-    _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = _DONE_HEAD.unpack_from(data)
-    rest = data[_DONE_HEAD.size :]
-    bad, unfit = _done_details.decode(rest) if rest else ((), "")
-    if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
-        raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit")
-    return TaskDone(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
 
 
 def format_error_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:

@@ -17,10 +17,6 @@ from streamd.ray.cluster import Cluster
 _STDOUT, _STDERR = 1, 2
 
 
-async def _run_bridge(link: socket.socket, cluster: Cluster, settings_text: str) -> None:
-    await Bridge(link, decode_settings(settings_text), cluster).run()
-
-
 def main() -> None:
     """Runs a bridge on the socket whose descriptor is the first argument."""
     correct_inherited_state()
@@ -28,10 +24,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon drains; the bridge ends when the daemon does
-    cluster = Cluster(decode_settings(sys.argv[2]))
+    settings = decode_settings(sys.argv[2])
+    cluster = Cluster(settings)
     try:
         with socket.socket(fileno=int(sys.argv[1])) as link:
-            asyncio.run(_run_bridge(link, cluster, sys.argv[2]))
+            asyncio.run(Bridge(link, settings, cluster).run())
     finally:
         cluster.leave()
 

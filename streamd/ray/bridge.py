@@ -137,19 +137,16 @@ class Bridge:
                 self._reference.open_stream(command)
                 self._update_streams_of_nodes()
             case CloseStream(number):
-                self._close_stream(number)
-
-    def _close_stream(self, number: int) -> None:
-        # The daemon sends this when none of the stream's tasks is under way. A node that is silent may have some.
-        stream = self._streams.pop(number, None)
-        if stream is not None:
-            stream.withdraw()
-        self._reference.close_stream(number)
-        self._table.forget_stream(number)
-        for keeper in self._keepers.values():
-            if number in keeper.proven:
-                self._start_task(self._close_stream_on_node(keeper, number))
-        self._update_streams_of_nodes()
+                # No task of the stream is under way when this comes, but on a node that is silent there may be some.
+                stream = self._streams.pop(number, None)
+                if stream is not None:
+                    stream.withdraw()
+                self._reference.close_stream(number)
+                self._table.forget_stream(number)
+                for keeper in self._keepers.values():
+                    if number in keeper.proven:
+                        self._start_task(self._close_stream_on_node(keeper, number))
+                self._update_streams_of_nodes()
 
     async def _close_stream_on_node(self, keeper: NodeKeeper, number: int) -> None:
         if keeper.actor is None:
@@ -211,7 +208,13 @@ class Bridge:
                 continue
             try:
                 alive = looking.result()
-                found = choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES, self._list_refused_nodes())
+                # A node that is refused, or was until a short while ago, is taken last.
+                now_s, refused_until_s = time.monotonic(), self._refused_until_s
+                self._refused_until_s = {node: until_s for node, until_s in refused_until_s.items() if until_s > now_s}
+                for node_id, keeper in self._keepers.items():
+                    if keeper.state == "refused":
+                        self._refused_until_s[node_id] = now_s + NODE_RETRY_S
+                found = choose_nodes(alive, self._settings, self._keepers.keys(), MAX_NODES, self._refused_until_s)
                 chosen = {each.node_id: each for each in found}
                 for node_id in self._keepers.keys() - chosen.keys():
                     self._keeping.pop(node_id).cancel()
@@ -233,15 +236,6 @@ class Bridge:
         if problem != self._problem:
             self._problem = problem
             self._report_status()
-
-    def _list_refused_nodes(self) -> set[str]:
-        """Returns the nodes that are refused, or were until a short while ago."""
-        now_s = time.monotonic()
-        self._refused_until_s = {node: until_s for node, until_s in self._refused_until_s.items() if until_s > now_s}
-        for node_id, keeper in self._keepers.items():
-            if keeper.state == "refused":
-                self._refused_until_s[node_id] = now_s + NODE_RETRY_S
-        return set(self._refused_until_s)
 
     # --- NodeListener
 
@@ -372,23 +366,23 @@ class Bridge:
         if self._status_timer is not None:
             self._status_timer.cancel()
             self._status_timer = None
-        nodes = tuple(self._describe_node(keeper) for keeper in self._keepers.values())
-        self._reports.put_nowait(ClusterChanged(ClusterStatus(self._cluster.address, self._problem, nodes)))
-
-    def _describe_node(self, keeper: NodeKeeper) -> NodeStatus:
-        node, now_s = keeper.node.node_id, time.monotonic()
-        delivered = self._delivered.setdefault(node, deque())
-        while delivered and delivered[0][0] < now_s - NODE_RATE_S:
-            delivered.popleft()
-        is_silent = keeper.state == "serving" and self._table.is_silent(node)
-        return NodeStatus(
-            f"{keeper.node.name}/{node[:6]}",
-            "silent" if is_silent else keeper.state,
-            self._settings.workers_per_node,
-            self._table.count_node_tasks(node),
-            sum(samples for _, samples in delivered) / NODE_RATE_S,
-            "it has not answered in time" if is_silent else keeper.reason,
-        )
+        nodes, now_s = [], time.monotonic()
+        for node, keeper in self._keepers.items():
+            delivered = self._delivered.setdefault(node, deque())
+            while delivered and delivered[0][0] < now_s - NODE_RATE_S:
+                delivered.popleft()
+            is_silent = keeper.state == "serving" and self._table.is_silent(node)
+            nodes.append(
+                NodeStatus(
+                    f"{keeper.node.name}/{node[:6]}",
+                    "silent" if is_silent else keeper.state,
+                    self._settings.workers_per_node,
+                    self._table.count_node_tasks(node),
+                    sum(samples for _, samples in delivered) / NODE_RATE_S,
+                    "it has not answered in time" if is_silent else keeper.reason,
+                )
+            )
+        self._reports.put_nowait(ClusterChanged(ClusterStatus(self._cluster.address, self._problem, tuple(nodes))))
 
 
 # --- A worker on the daemon's host that gets no task: its pixels are those that every node has to make.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from streamd.core.stderr_guard import child_stderr
 from streamd.core.text import format_count
+from streamd.ipc.child import kill_child, start_linked_child
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
 from streamd.ipc.record_link import DatagramSender
@@ -160,7 +158,7 @@ class WorkerLink(Generic[TaskT]):
 
     def _kill_for(self, condition: WorkerCondition) -> None:
         del condition
-        self._kill_process()
+        kill_child(self._process)
 
     def remove_finished_task(self, number: int) -> TaskT:
         """Removes a task that the worker has finished, and returns it."""
@@ -198,10 +196,6 @@ class WorkerLink(Generic[TaskT]):
         while self._receive_reports():
             pass
 
-    def _kill_process(self) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has already ended
-            self._process.kill()
-
     async def shut_down(self) -> None:
         """Closes the socket and waits until the worker has ended; kills it after a while."""
         self.close()
@@ -209,7 +203,7 @@ class WorkerLink(Generic[TaskT]):
             async with asyncio.timeout(self.leave_s):
                 await self._process.wait()
         except TimeoutError:
-            self._kill_process()
+            kill_child(self._process)
             await self._process.wait()
 
     @property
@@ -276,25 +270,15 @@ class WorkerProcess(WorkerLink[TaskT]):
     @classmethod
     async def start(cls, place: int, listener: WorkerListener, row_deadline_s: float) -> Self:
         """Starts `python -m streamd.worker` with a new socket pair and a new progress page. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         page = create_memfd("streamd.track", PROGRESS_PAGE_BYTES)
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
-                stdin=asyncio.subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno(), page],
-                env={**os.environ, **WORKER_ENVIRONMENT},
-                process_group=0,  # out of reach of the terminal's Ctrl-C, also before it can ignore it
-            )  # fmt: skip
             track = ProgressPage(page)
-        except BaseException:
-            ours.close()
-            raise
+            process, link = await start_linked_child(
+                "streamd.worker", page, place, passed=[page], environment=WORKER_ENVIRONMENT
+            )
         finally:
-            # The child has its own copies. With the worker's end open here too, its death would not end the socket.
-            theirs.close()
             os.close(page)
-        ours.setblocking(False)
-        return cls(process, ours, track, listener, row_deadline_s)
+        return cls(process, link, track, listener, row_deadline_s)
 
     @property
     def row_progress(self) -> RowProgress:
@@ -371,7 +355,7 @@ class WorkerProcess(WorkerLink[TaskT]):
     def _kill_for(self, condition: WorkerCondition) -> None:
         """See WorkerLink."""
         self._killed_for = self._killed_for or condition
-        self._kill_process()
+        kill_child(self._process)
 
     def close(self) -> None:
         """See WorkerLink."""

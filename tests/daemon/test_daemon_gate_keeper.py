@@ -85,7 +85,7 @@ class Rig:
         knocks.bind(str(self.public))
         self.public.chmod(0o666)
         knocks.listen(16)
-        self.keeper.start(knocks, self.listener, group.create_task)
+        self.keeper.start(self.listener, group.create_task, knocks)
 
     async def knock(self) -> Path | None:
         """Returns where the door refers a client of MEMBER; None if it is sent away."""

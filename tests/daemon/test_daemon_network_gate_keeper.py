@@ -11,7 +11,7 @@ import pytest
 from support.remote_daemon import RemoteKeys
 
 from streamd.core.text import FIRST_KEY_USER
-from streamd.daemon.gate_keeper import GateListener, NetworkGateKeeper, NetworkKeys, find_network_keys, read_key_user
+from streamd.daemon.gate_keeper import GateKeeper, GateListener, NetworkKeys, find_network_keys, read_key_user
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.record_link import KEY_USER
 from streamd.ipc.router import FrameSender
@@ -68,8 +68,9 @@ class Listener:
 async def test_an_address_in_use_is_a_mistake_in_the_configuration(keys: NetworkKeys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        keeper = NetworkGateKeeper(cast("FrameSender", None), [address], keys, "/nowhere")
+        keeper = GateKeeper(cast("FrameSender", None), None)
         async with asyncio.TaskGroup() as group:
+            keeper.start(cast("GateListener", Listener()), group.create_task)
             with pytest.raises(ConfigError, match=f"cannot serve {address}: Address already in use"):
-                await keeper.start(cast("GateListener", Listener()), group.create_task)
+                await keeper.serve_addresses([address], keys, "/nowhere")
     assert keeper.list_pids() == []

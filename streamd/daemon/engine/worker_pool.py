@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import importlib.util
-import os
-import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,10 +20,10 @@ from streamd.core import log
 from streamd.core.cluster_settings import ClusterSettings, encode_settings
 from streamd.core.counters import ProcessStats
 from streamd.core.status import ClusterStatus
-from streamd.core.stderr_guard import child_stderr
 from streamd.core.text import format_count
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.errors import MissingExtraError
+from streamd.ipc.child import start_linked_child
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
     ClusterChanged,
@@ -337,21 +334,10 @@ class BridgeLink(WorkerLink[Task]):
     @classmethod
     async def start(cls, listener: WorkerListener, settings: ClusterSettings) -> Self:
         """Starts `python -m streamd.ray` with a new socket pair. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "streamd.ray", str(theirs.fileno()), encode_settings(settings),
-                stdin=asyncio.subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
-                env={**os.environ, **WORKER_ENVIRONMENT},
-                process_group=0,  # out of reach of the terminal's Ctrl-C, also before it can ignore it
-            )  # fmt: skip
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        return cls(process, ours, listener)
+        process, link = await start_linked_child(
+            "streamd.ray", encode_settings(settings), environment=WORKER_ENVIRONMENT
+        )
+        return cls(process, link, listener)
 
     @property
     def can_take_suspect(self) -> bool:

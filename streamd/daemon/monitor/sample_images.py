@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -30,6 +28,7 @@ from streamd.core.sampler import PAD_ID
 from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
+from streamd.ipc.child import kill_child, start_child
 from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
 
@@ -40,7 +39,6 @@ _GAP_COLOUR: Final = (128, 128, 128)
 _LOSSLESS_SIDE_PIXELS: Final = 64  # up to this size pictures are sent without loss, since each pixel is visible
 _JPEG_QUALITY: Final = 88
 _DEFAULT_SUBSAMPLING: Final = -1  # that of the encoder
-_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
 
 
 class _BatchDrawing(NamedTuple):
@@ -213,10 +211,10 @@ class ThumbnailCache:
 
 async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
     """Yields a thumbnail for each sample, until the process that draws them ends. Raises _HangingProcessError."""
-    process = await asyncio.create_subprocess_exec(
-        *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **WORKER_ENVIRONMENT},
-    )  # fmt: skip
+    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await start_child(
+        "streamd.worker.thumbnail_process", stdin=pipe, stdout=pipe, stderr=nowhere, environment=WORKER_ENVIRONMENT
+    )
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
     spec = replace(stream.spec, labels={}, normalize="none")  # labels may be large, and no picture depends on either
     try:
@@ -231,8 +229,7 @@ async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIter
     finally:
         # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended or is
         # known to hang, so no second process is started for the list.
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        kill_child(process)
         try:
             async with asyncio.timeout(THUMBNAIL_S):
                 await process.wait()

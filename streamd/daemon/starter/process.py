@@ -20,8 +20,9 @@ from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.starter.starter_config import ImageSize, LoggedProgress, build_unwritten_config
 from streamd.daemon.starter.survey import StarterChoices
 from streamd.dataset.layouts import Settings
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import StreamdError
 from streamd.ipc import inherited_state
+from streamd.ipc.child import build_command, check_result
 
 
 class _StarterRequest(msgspec.Struct):
@@ -45,28 +46,16 @@ def build_config_in_process(path: Path, size: ImageSize | None, choices: Starter
     """
     request = _StarterRequest(path, size, choices, level, log.output_arguments(), os.getpid())
     done = subprocess.run(
-        [
-            *(sys.executable, "-P", "-m", "streamd.daemon.starter.process"),
-            msgspec.json.encode(request, enc_hook=os.fspath).decode(),
-        ],
+        build_command("streamd.daemon.starter.process", msgspec.json.encode(request, enc_hook=os.fspath).decode()),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=child_stderr(),
         check=False,
     )
-    if done.returncode:
-        raise ConfigError(done.stdout.decode(errors="replace") or _explain_process_exit(done.returncode))
+    causes = "by a user, or for lack of memory; write a configuration with streamd init, and serve that one"
+    check_result("making a configuration", done.returncode, done.stdout, causes)
     settings: Settings = msgspec.json.decode(done.stdout)
     return settings
-
-
-def _explain_process_exit(status: int) -> str:
-    if status >= 0:
-        return f"making a configuration failed with status {status}"
-    return (
-        f"making a configuration was ended by {signal.Signals(-status).name}: by a user, or for lack of memory; write "
-        "a configuration with streamd init, and serve that one"
-    )
 
 
 def main() -> None:

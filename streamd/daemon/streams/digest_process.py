@@ -20,7 +20,7 @@ import msgspec
 
 from streamd.core import log
 from streamd.core.receipt import DigestPiece, Lanes, compute_piece_lanes
-from streamd.core.stderr_guard import child_stderr
+from streamd.ipc.child import open_child_link, start_child_of_thread
 from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
 from streamd.limits import DIGEST_ANSWER_S, DIGEST_NICENESS, DIGEST_RESTART_S, WORKER_ENVIRONMENT
 
@@ -53,19 +53,11 @@ class DigestProcess:
         """Returns the lanes of a piece, and the processor time that it took, in seconds."""
         try:
             if self._link is None and time.monotonic() >= self._next_start_s:
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                try:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-P", "-m", "streamd.daemon.streams.digest_process", str(theirs.fileno())],
-                        stdin=subprocess.DEVNULL, stderr=child_stderr(), pass_fds=[theirs.fileno()],
-                        env={**os.environ, **WORKER_ENVIRONMENT},
-                        process_group=0,  # out of reach of the terminal's Ctrl-C
-                    )  # fmt: skip
-                except BaseException:
-                    ours.close()
-                    raise
-                finally:
-                    theirs.close()  # with the child's end open here too, its death would not end the socket
+                with open_child_link() as (ours, theirs):
+                    end = theirs.fileno()
+                    self._process = start_child_of_thread(
+                        "streamd.daemon.streams.digest_process", end, passed=[end], environment=WORKER_ENVIRONMENT
+                    )
                 ours.settimeout(DIGEST_ANSWER_S)
                 self._link = ours
             if self._link is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +18,6 @@ import msgspec
 
 from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.core import log
-from streamd.core.stderr_guard import child_stderr
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
     find_unlisted_streams,
@@ -27,7 +25,8 @@ from streamd.daemon.streams.catalog import (
     write_sample_manifests,
 )
 from streamd.daemon.streams.manifest_locks import hold_exclusive_locks, hold_listing_turns
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import StreamdError
+from streamd.ipc.child import check_result, start_child
 from streamd.ipc.inherited_state import die_with_parent, raise_oom_score
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
@@ -41,12 +40,15 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, list_agai
 
     Cancelling it kills the process; a manifest is written whole or not at all.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
-        "all" if list_again else "new", *log.output_arguments(),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=child_stderr(),
-        process_group=0,  # the terminal's Ctrl-C does not reach it: this process ends it
-    )  # fmt: skip
+    process = await start_child(
+        "streamd.daemon.streams.listing_process",
+        state,
+        log.current_level(),
+        "all" if list_again else "new",
+        *log.output_arguments(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     try:
         output, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
     except asyncio.CancelledError:
@@ -54,17 +56,8 @@ async def list_samples_in_process(config: ConfigInput, state: Path, *, list_agai
         process.kill()
         await process.wait()
         raise
-    # What is wrong with the data is what the process has written. Without a word, it was ended.
-    status = process.returncode or 0
-    if status and output:
-        raise ConfigError(output.decode())
-    if status > 0:
-        raise ConfigError(f"listing the samples failed with status {status}")
-    if status < 0:
-        raise ConfigError(
-            f"listing the samples was ended by {signal.Signals(-status).name}: by a user, for lack of memory, or "
-            "because of a damaged LMDB or HDF5 file: write that file again"
-        )
+    causes = "by a user, for lack of memory, or because of a damaged LMDB or HDF5 file: write that file again"
+    check_result("listing the samples", process.returncode or 0, output, causes)
 
 
 class ListingLog:
