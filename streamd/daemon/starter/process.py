@@ -55,18 +55,17 @@ def build_config_in_process(path: Path, size: ImageSize | None, choices: Starter
         check=False,
     )
     if done.returncode:
-        raise ConfigError(done.stdout.decode(errors="replace") or _explain_process_exit(done.returncode))
+        status, text = done.returncode, done.stdout.decode(errors="replace")
+        if not text and status > 0:
+            text = f"making a configuration failed with status {status}"
+        elif not text:
+            text = (
+                f"making a configuration was ended by {signal.Signals(-status).name}: by a user, or for lack of "
+                "memory; write a configuration with streamd init, and serve that one"
+            )
+        raise ConfigError(text)
     settings: Settings = msgspec.json.decode(done.stdout)
     return settings
-
-
-def _explain_process_exit(status: int) -> str:
-    if status >= 0:
-        return f"making a configuration failed with status {status}"
-    return (
-        f"making a configuration was ended by {signal.Signals(-status).name}: by a user, or for lack of memory; write "
-        "a configuration with streamd init, and serve that one"
-    )
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,20 @@ def test_an_error_in_the_data_becomes_a_config_error(tmp_path: Path) -> None:
         build_config_in_process(tmp_path, None, StarterChoices(), level=log.NOTICE)
 
 
-def test_a_silent_process_is_explained_by_its_exit_status() -> None:
-    assert process._explain_process_exit(3) == "making a configuration failed with status 3"
-    assert process._explain_process_exit(-signal.SIGKILL).startswith("making a configuration was ended by SIGKILL:")
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (3, "making a configuration failed with status 3"),
+        (-signal.SIGKILL, "making a configuration was ended by SIGKILL: by a user, or for lack of memory;"),
+    ],
+)
+def test_a_silent_process_is_explained_by_its_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, why: str
+) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: subprocess.CompletedProcess([], status, b""))
+    with pytest.raises(ConfigError) as found:
+        build_config_in_process(tmp_path, None, StarterChoices(), level=log.NOTICE)
+    assert str(found.value).startswith(why)
 
 
 def request(path: Path, size: tuple[int, int] | None) -> str:
