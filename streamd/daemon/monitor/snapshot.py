@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, Protocol, get_args
 
@@ -57,40 +56,22 @@ def classify_fault_reason(reason: str) -> FaultKind:
     return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
 
 
-@dataclass(frozen=True, slots=True)
-class BadSampleView:
-    """A sample that is not sent, and why."""
-
-    sample_id: int
-    file: str
-    reason: str
-    kind: FaultKind
-
-
-@dataclass(frozen=True, slots=True)
-class BadSamplePage:
-    """Some of the `bad` samples of a stream. If there are older ones, `before` requests the next page; else None."""
-
-    bad: int
-    samples: list[BadSampleView]
-    before: int | None
-
-
 def build_bad_sample_page(
     reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
-) -> BadSamplePage:
-    """Returns the newest of the first `before` bad samples, or of all. `reasons` are in the order they were recorded.
+) -> dict[str, Any]:
+    """Returns the newest of the first `before` bad samples, or of all, as plain data; page/shapes.js has its form.
 
-    A page is named by a count from the oldest, so it stays the same while new verdicts arrive.
+    `reasons` are in the order they were recorded. A page is named by a count from the oldest, so it stays the same
+    while new verdicts arrive. If there are older ones, its own `before` requests the next page.
     """
     total = len(reasons)
     stop = total if before is None else max(0, min(before, total))
     start = max(0, stop - _SAMPLES_PER_PAGE)
     some = [
-        BadSampleView(each, lookup_file(each), why, classify_fault_reason(why))
+        {"sample_id": each, "file": lookup_file(each), "reason": why, "kind": classify_fault_reason(why)}
         for each, why in islice(reasons.items(), start, stop)
     ]
-    return BadSamplePage(total, some[::-1], start or None)
+    return {"bad": total, "samples": some[::-1], "before": start or None}
 
 
 # --- All figures of the daemon at one moment, for metrics and dashboard: its status, and numbers kept elsewhere.

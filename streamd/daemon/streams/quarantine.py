@@ -58,7 +58,10 @@ class Quarantine:
 
     def list_bad_samples(self) -> list[BadSample]:
         """Returns all verdicts, in the order in which they were recorded."""
-        return [BadSample(each, reason, each in self._judged_by_bytes) for each, reason in self.reasons.items()]
+        return [
+            BadSample(each, reason, of_this_host=each not in self._judged_by_bytes)
+            for each, reason in self.reasons.items()
+        ]
 
     def count_bad_pictures(self, find_picture: Callable[[int, str], bytes]) -> int:
         """Returns how many pictures are at fault. `find_picture(sample_id, reason)` is called once for a verdict."""
@@ -109,7 +112,7 @@ class Quarantine:
             elif self._needs_bytes and not verdict.of_bytes:
                 of_copies += 1
             else:
-                self._remember(BadSample(verdict.sample_id, verdict.reason, verdict.of_bytes))
+                self._remember(BadSample(verdict.sample_id, verdict.reason, of_this_host=not verdict.of_bytes))
         if of_copies:
             count = format_count(of_copies, "verdict")
             file = escape_unprintable(self.path.name)
