@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamd.daemon.monitor.snapshot import (
-    FAULT_KINDS,
-    build_bad_sample_page,
-    classify_fault_reason,
-)
+from streamd.daemon.monitor.snapshot import build_bad_sample_page
+from streamd.daemon.streams.quarantine import FAULT_KINDS, classify_fault_reason
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
 from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size
 from streamd.decode.resize import BadImageError, check_image_size
