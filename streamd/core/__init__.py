@@ -2,7 +2,7 @@
 
     spec           a stream, its labels and images; cursors      spec_file        the stream saved beside a model
     sampler        the samples of a batch                        permutation      a keyed bijection on [0, n), and draws
-    leaky_bucket   what was taken lately                         slot_layout      the offsets of arrays in a slot
+    leaky_bucket   what was taken lately, time by user           slot_layout      the offsets of arrays in a slot
     steps          the batches of a rank, step by step           display          what people see of a batch
     bad_samples    the rule that replaces bad samples            token            a position as a trainer saves it
     receipt        the tally of an epoch, its digests            text             text and numbers for people

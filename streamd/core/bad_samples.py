@@ -23,15 +23,24 @@ MASKED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A verdict: a sample is bad, for `reason`. It is recorded once, before the first batch that uses it is sent.
+    """A sample of which no row can be made, for `reason`: first a worker's report, then the daemon's verdict.
 
-    `of_bytes`: its listed bytes were read, so the verdict holds wherever they are. Otherwise one host could not read
-    them.
+    A verdict is recorded once, before the first batch that uses it is sent. It is `lasting`: other reports say that
+    another attempt may succeed, as after an I/O error. `away`: it can succeed only when the data of the stream are
+    back; the sample itself is not judged. `of_this_host`: the file is missing, forbidden, or not the listed one, which
+    says nothing about the sample on another host.
     """
 
     sample_id: int
     reason: str
-    of_bytes: bool = False
+    lasting: bool = True
+    away: bool = False
+    of_this_host: bool = False
+
+    @property
+    def of_bytes(self) -> bool:
+        """Whether its listed bytes were read, so that the verdict holds wherever they are."""
+        return not self.of_this_host
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,8 +160,16 @@ def count_processors(root: Path = Path("/")) -> int:
     A quota of 1.5 processors counts as 1, one below 1 as 1. Processes that use more than the quota are all stopped for
     the rest of each period, the daemon's event loop too; what is left over goes to it.
     """
-    quotas = [each for each in _iterate_quotas(root) if each > 0]
-    return max(1, min([len(os.sched_getaffinity(0)), *(int(each) for each in quotas)]))
+    processors = len(os.sched_getaffinity(0))
+    for folder, is_2 in _iterate_group_folders(root, "cpu"):
+        if is_2:
+            values = _read_text(folder / "cpu.max").split()
+        else:
+            values = [_read_text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        # A quota and its period. No limit is the word `max` in version 2, and -1 in version 1.
+        if len(values) == 2 and all(each.isdecimal() for each in values) and int(values[0]) and int(values[1]):  # noqa: PLR2004 - two
+            processors = min(processors, int(values[0]) // int(values[1]))
+    return max(1, processors)
 
 
 def measure_memory(root: Path = Path("/")) -> MemoryLimit:
@@ -177,18 +185,6 @@ def measure_memory(root: Path = Path("/")) -> MemoryLimit:
         if limit.isdecimal() and int(limit) < least.limit_bytes:
             least = MemoryLimit(int(limit), f"the cgroup of this process ({folder / name})")
     return least
-
-
-def _iterate_quotas(root: Path) -> Iterator[float]:
-    """Yields the quotas of all levels, in processors."""
-    for folder, is_2 in _iterate_group_folders(root, "cpu"):
-        if is_2:
-            values = _read_text(folder / "cpu.max").split()
-        else:
-            values = [_read_text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-        # No limit is the word `max` in version 2, and -1 in version 1.
-        if len(values) == 2 and all(each.isdecimal() for each in values) and int(values[1]):  # noqa: PLR2004 - quota, period
-            yield int(values[0]) / int(values[1])
 
 
 def _iterate_group_folders(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:

@@ -330,7 +330,11 @@ class _EpochAdder:
 
     def _collect_claims(self) -> set[_Claim]:
         """Returns the steps that count: of receipts of whole epochs, and of the others where they led to these."""
-        leading = self._find_leading_receipts()
+        # Receipts of whole epochs lead; without any, those that came furthest.
+        leading = [each for each in self.receipts if each.receipt.complete]
+        if not leading:
+            furthest = max(_compute_end(each.receipt) for each in self.receipts)
+            leading = [each for each in self.receipts if _compute_end(each.receipt) == furthest]
         stretches = [_list_claims(each.receipt) for each in leading]
         ends: dict[_Stretch, int] = {}  # the step at which a stretch was left for another one
         for claims in stretches:
@@ -346,14 +350,6 @@ class _EpochAdder:
                 if claim.stretch in known and claim.first < end:
                     found.add(claim._replace(end=end))
         return found
-
-    def _find_leading_receipts(self) -> list[NamedReceipt]:
-        """Returns the receipts of whole epochs; without any, those that came furthest."""
-        whole = [each for each in self.receipts if each.receipt.complete]
-        if whole:
-            return whole
-        furthest = max(_compute_end(each.receipt) for each in self.receipts)
-        return [each for each in self.receipts if _compute_end(each.receipt) == furthest]
 
     def _count_batches(self, claims: set[_Claim]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
         """Returns how many stretches have each batch, and which batches are in no rank's own receipt."""
@@ -396,26 +392,23 @@ class _EpochAdder:
                 digest, where = known.setdefault(segments, (stated, place))
                 if digest != stated:
                     yield f"{_format_segments(segments)}: digest {digest} in {where}, but {stated} in {place}"
-        yield from self._find_different_pixels()
+        # Pixels other than the first ones. A receipt that says `changed` has several.
+        seen: dict[str, str] = {}
+        for place, receipt in self.receipts:
+            if receipt.pixel_id and not receipt.changed:
+                seen.setdefault(receipt.pixel_id, place)
+        for pixel_id in [*seen][1:]:
+            pixels, where = next(iter(seen.items()))
+            yield (
+                f"pixels {pixels} in {where}, but {pixel_id} in {seen[pixel_id]}: their daemons had other image "
+                "settings, another transform or other decoders; with `expect`, such a daemon does not start"
+            )
         if (facts := self._find_order_facts()) is None:
             return
         for segments, (digest, place) in known.items():
             planned = _compute_digest(facts, first, segments)
             if digest != planned:
                 yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
-
-    def _find_different_pixels(self) -> Iterator[str]:
-        """Yields the identities of pixels that are not the first one. A receipt that says `changed` has several."""
-        seen: dict[str, str] = {}
-        for place, receipt in self.receipts:
-            if receipt.pixel_id and not receipt.changed:
-                seen.setdefault(receipt.pixel_id, place)
-        (first, where), *others = seen.items() if seen else [("", "")]
-        for pixel_id, place in others:
-            yield (
-                f"pixels {first} in {where}, but {pixel_id} in {place}: their daemons had other image settings, "
-                "another transform or other decoders; with `expect`, such a daemon does not start"
-            )
 
     def _list_remarks(self) -> Iterator[str]:
         """Yields what is no fault, and narrows what the result says."""

@@ -128,7 +128,11 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
         raise _build_damage_error(
             f"{token.samples} samples, {token.bad} of them bad, where at most {most} are possible"
         )
-    if not 0 <= token.rows < _count_rows_of_next_batch(token, spec):
+    # At an epoch's end no row of a next batch is taken. In a world of several ranks, each rank fills a short last batch
+    # up to the full size.
+    base = token.cursor.next_base_index
+    rows = 1 if base >= spec.batches else spec.batch_rows(base) if token.world == 1 else spec.batch_size
+    if not 0 <= token.rows < rows:
         raise _build_damage_error(f"{token.rows} rows of a batch of {spec.batch_size}")
     return token
 
@@ -153,15 +157,6 @@ def explain_order_mismatch(
         f"stream {spec.name!r} has a different order now: {what}; to continue, serve the stream as it was before, "
         f"{anew}"
     )
-
-
-def _count_rows_of_next_batch(token: Token, spec: StreamSpec) -> int:
-    """Returns the rows of the batch after a token's cursor, an exclusive bound of `rows`; 1 at an epoch's end."""
-    base = token.cursor.next_base_index
-    if base >= spec.batches:
-        return 1
-    # In a world of several ranks, each rank fills a short last batch up to the full size.
-    return spec.batch_rows(base) if token.world == 1 else spec.batch_size
 
 
 def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
@@ -198,21 +193,15 @@ def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: 
             f"batch of {spec.batch_size}"
         )
     rows = rows or spec.batch_size
-    if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):
+    is_in_last_step = token.cursor.next_base_index + token.world >= spec.batches
+    is_short = is_in_last_step and spec.batch_rows(spec.batches - 1) < spec.batch_size
+    if token.rows % rows and world > 1 and is_short:
         raise TokenError(
             f"this token was saved after {format_count(token.rows, 'row')} of the last batches of an epoch, one of "
             f"which is short: with batches of {rows}, not every rank would have the same number left; resume it with "
             f"a batch_size that divides {token.rows}"
         )
     return token
-
-
-def _ends_with_short_batch(token: Token, spec: StreamSpec) -> bool:
-    """Whether a token lies within the step of an epoch's last batch, and that batch is short."""
-    return (
-        token.cursor.next_base_index + token.world >= spec.batches
-        and spec.batch_rows(spec.batches - 1) < spec.batch_size
-    )
 
 
 def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world: int = 1) -> str:
@@ -240,21 +229,19 @@ def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world
 def resume_tally(token: Token, spec: StreamSpec, rank_steps: RankSteps) -> EpochTally:
     """Returns the tally that a token continues, or a new epoch's if the token is at an epoch's end."""
     cursor = token.cursor
-    if _is_epoch_done(cursor, rank_steps):
+    # The epoch is over only if it is for these ranks and for those that took the last step. If it is over for these
+    # ranks alone, its receipt is due, with the samples that are dropped.
+    if (
+        cursor.history
+        and not rank_steps.step_after(cursor).steps
+        and not count_steps_left(
+            cursor.next_base_index, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven
+        )
+    ):
         return start_tally(cursor.at_next_epoch(), spec, token.pixel_id)
     totals = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
     start = TallyStart(totals, token.segment_digests)
     return EpochTally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
-
-
-def _is_epoch_done(cursor: Cursor, rank_steps: RankSteps) -> bool:
-    """Whether the epoch is over at `cursor`, for these ranks and for those that took the last step.
-
-    If it is over for these ranks alone, its receipt is due, with the samples that are dropped.
-    """
-    if not cursor.history or rank_steps.step_after(cursor).steps:
-        return False
-    return not count_steps_left(cursor.next_base_index, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven)
 
 
 def start_tally(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> EpochTally:

@@ -13,7 +13,7 @@ from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats
-from streamd.core.leaky_bucket import LeakyBucket
+from streamd.core.leaky_bucket import LeakyBucket, TimeShares
 from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
@@ -23,7 +23,6 @@ from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.time_shares import TimeShares
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
 from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message

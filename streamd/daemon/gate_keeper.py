@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from streamd.core import log
+from streamd.core.leaky_bucket import TimeShares
 from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.daemon.batch_sender import SpawnTask
 from streamd.daemon.sessions import OWN_USER
-from streamd.daemon.time_shares import TimeShares
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.child import kill_child, open_child_link, start_child
 from streamd.ipc.endpoint import own_socket_path, served_socket_path, split_host_port

@@ -6,7 +6,7 @@ that it names, changes nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from streamd.config.load import add_error_locations
 from streamd.config.schema import Config
 from streamd.core import log
-from streamd.core.spec import PixelId
 from streamd.daemon.data_watch import check_data_present
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
@@ -134,31 +133,23 @@ class Reloader:
         alone = [each for each in versions if each not in together]
         tasks: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
         if together:
-            tasks.append(({each.stream_name for each in together}, self._serve_from_new_workers(together)))
+            tasks.append(({each.stream_name for each in together}, self._serve_versions(together, in_new_workers=True)))
         tasks += [
             ({name}, self._renew_kept_stream(self._dispatcher.streams[name], new_streams[name]))
             for name in changes.kept
         ]
-        tasks += [({each.stream_name}, self._serve_from_running_workers(each)) for each in alone]
-        return {
-            name for names, task in tasks if not await self._apply_change_or_log(names, task, config) for name in names
-        }
-
-    async def _apply_change_or_log(
-        self, names: Collection[str], change: Coroutine[Any, Any, None], config: Config
-    ) -> bool:
-        """Awaits a change; returns whether it succeeded. It fails, say, if data are gone since they were listed."""
-        try:
-            with add_error_locations(config):
-                await change
-        except StreamdError as error:
-            log.error(
-                "reload.failed",
-                f"{error}; if the stream was served before, it is still served as it was",
-                stream=",".join(names),
-            )
-            return False
-        return True
+        tasks += [({each.stream_name}, self._serve_versions([each], in_new_workers=False)) for each in alone]
+        failed: set[str] = set()
+        for names, task in tasks:
+            # It fails, say, if data are gone since they were listed.
+            try:
+                with add_error_locations(config):
+                    await task
+            except StreamdError as error:
+                why = f"{error}; if the stream was served before, it is still served as it was"
+                log.error("reload.failed", why, stream=",".join(names))
+                failed |= names
+        return failed
 
     async def _renew_kept_stream(self, running: ServedStream, written: ServedStream) -> None:
         """Applies another limit of bad samples, cache or `expect` to a stream whose sessions continue."""
@@ -171,26 +162,21 @@ class Reloader:
             await self._engine.open_stream(renewed)
             self._dispatcher.replace_stream_keeping_sessions(renewed)
 
-    async def _serve_from_running_workers(self, version: _StreamVersion) -> None:
-        await measure_shuffles_in_thread([version.stream])
-        pixel_id = await self._engine.open_stream(version.stream)
-        # Nothing may be awaited before the replacement: batches that begin now are already of the new version.
-        self._replace_served_version(version, pixel_id)
-
-    async def _serve_from_new_workers(self, versions: Sequence[_StreamVersion]) -> None:
-        """Serves all versions or none, since a worker imports a module only once."""
-        await measure_shuffles_in_thread(each.stream for each in versions)
-        pixel_ids = await self._engine.open_streams_in_new_workers([each.stream for each in versions])
-        # Nothing may be awaited in this loop, for the same reason.
+    async def _serve_versions(self, versions: Sequence[_StreamVersion], *, in_new_workers: bool) -> None:
+        """Serves all versions or none. Those in new workers go together, since a worker imports a module only once."""
+        streams = [each.stream for each in versions]
+        await measure_shuffles_in_thread(streams)
+        if in_new_workers:
+            pixel_ids = await self._engine.open_streams_in_new_workers(streams)
+        else:
+            pixel_ids = {each.spec.name: await self._engine.open_stream(each) for each in streams}
+        # Nothing may be awaited before the replacements: batches that begin now are already of the new versions.
         for each in versions:
-            self._replace_served_version(each, pixel_ids[each.stream_name])
-
-    def _replace_served_version(self, version: _StreamVersion, pixel_id: PixelId) -> None:
-        stream = version.stream
-        self._dispatcher.replace_stream_ending_sessions(
-            version.stream_name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), version.reason
-        )
-        log_served_streams([stream], self._config)
+            spec = replace(each.stream.spec, pixel_id=pixel_ids[each.stream_name])
+            self._dispatcher.replace_stream_ending_sessions(
+                each.stream_name, replace(each.stream, spec=spec), each.reason
+            )
+            log_served_streams([each.stream], self._config)
 
 
 def keep_daemon_settings(running: Config, written: Config) -> Config:

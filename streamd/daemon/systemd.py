@@ -146,14 +146,22 @@ def take_handed_sockets(
         return {}
     links = [socket.socket(fileno=descriptor) for descriptor in range(first_descriptor, first_descriptor + int(count))]
     try:
+        by_path: HandedSockets = {}
         for link in links:
             link.set_inheritable(False)
             link.setblocking(False)
-        return {_read_socket_path(link): link for link in links}
+            address = link.getsockname() if link.family == socket.AF_UNIX else None
+            if not isinstance(address, str) or not address.startswith("/"):
+                raise ConfigError(  # noqa: TRY301 - the sockets are closed below
+                    f"a socket was handed over that has no path ({link.family.name}): a socket unit of streamd has "
+                    "ListenStream=PATH"
+                )
+            by_path[Path(address)] = link
     except ConfigError:
         for link in links:
             link.close()
         raise
+    return by_path
 
 
 def has_waiting_connection(sockets: Iterable[socket.socket]) -> bool:
@@ -162,16 +170,6 @@ def has_waiting_connection(sockets: Iterable[socket.socket]) -> bool:
     for link in sockets:
         poller.register(link, select.POLLIN)
     return bool(poller.poll(0))
-
-
-def _read_socket_path(link: socket.socket) -> Path:
-    address = link.getsockname() if link.family == socket.AF_UNIX else None
-    if not isinstance(address, str) or not address.startswith("/"):
-        raise ConfigError(
-            f"a socket was handed over that has no path ({link.family.name}): a socket unit of streamd has "
-            "ListenStream=PATH"
-        )
-    return Path(address)
 
 
 def choose_endpoint_sockets(

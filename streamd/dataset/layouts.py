@@ -31,7 +31,7 @@ PART_NAMES: Final = {
     VALIDATION: ("validation", "val", "valid", "dev", "eval"),
     TEST: ("test", "testing"),
 }
-_PART_OF_WORD: Final = {word: part for part, words in PART_NAMES.items() for word in words}
+PART_OF_WORD: Final = {word: part for part, words in PART_NAMES.items() for word in words}
 _PICTURE_WORDS: Final = frozenset(
     {"image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "rgb", "input", "inputs", "frames"}
 )
@@ -344,7 +344,7 @@ def build_coco_layout(folder: Path, files: Mapping[str, Sequence[str]], root: Pa
 def _find_part_of_name(file: str) -> str:
     """Returns the part that a file's name or its folder's has among its words; empty if none or two."""
     for text in (Path(file).stem, Path(file).parent.name):
-        found = {_PART_OF_WORD[word] for word in split_words(text) if word in _PART_OF_WORD}
+        found = {PART_OF_WORD[word] for word in split_words(text) if word in PART_OF_WORD}
         if len(found) == 1:
             return found.pop()
     return ""
@@ -597,10 +597,10 @@ def _find_parts_inside_classes(tree: FolderTree) -> FoundLayout | None:
     inside: set[str] = set()
     for folder in folders:
         inner = {Path(each).name for each in tree.folders(folder)}
-        if tree.entries(folder).images or not inner or not {*map(str.casefold, inner)} <= _PART_OF_WORD.keys():
+        if tree.entries(folder).images or not inner or not {*map(str.casefold, inner)} <= PART_OF_WORD.keys():
             return None
         inside |= inner
-    if len(folders) < 2 or TRAIN not in {_PART_OF_WORD[each.casefold()] for each in inside}:  # noqa: PLR2004 - a single one is no class
+    if len(folders) < 2 or TRAIN not in {PART_OF_WORD[each.casefold()] for each in inside}:  # noqa: PLR2004 - a single one is no class
         return None
     names = format_list(sorted(inside), _SHOWN_NAMES)
     return FoundLayout(

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import Ids
 from streamd.core.spec import StreamSpec, compute_identity
 from streamd.core.status import ClusterStatus
@@ -140,23 +141,8 @@ class StreamRemark:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnfilledRow:
-    """A row that could not be filled. `lasting` is False if another attempt may succeed, as after an I/O error.
-
-    `away`: it can succeed only when the data of the stream are back; the sample itself is not judged. `of_this_host`:
-    the file is missing, forbidden, or not the listed one. That says nothing about the sample on another host.
-    """
-
-    sample_id: int
-    reason: str
-    lasting: bool
-    away: bool = False
-    of_this_host: bool = False
-
-
 class TaskDone(msgspec.Struct, frozen=True):
-    """A task is finished, but for the rows `bad`; `gathered` rows needed no decoding.
+    """A task is finished, but for the rows of the samples `bad`; `gathered` rows needed no decoding.
 
     The times are in nanoseconds. In `waited_ns` of `read_ns` the worker did nothing but wait for a disk. `unfit` is
     the reason why its stream cannot go on at all, else empty.
@@ -166,7 +152,7 @@ class TaskDone(msgspec.Struct, frozen=True):
     read_ns: int
     decode_ns: int
     idle_ns: int
-    bad: tuple[UnfilledRow, ...] = ()
+    bad: tuple[BadSample, ...] = ()
     gathered: int = 0
     unfit: str = ""
     waited_ns: int = 0
@@ -216,7 +202,7 @@ _unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
 _remark: Final = msgspec.msgpack.Decoder(StreamRemark)
 _died: Final = msgspec.msgpack.Decoder(WorkerDied)
 _cluster: Final = msgspec.msgpack.Decoder(ClusterChanged)
-_done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[UnfilledRow, ...], str])
+_done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[BadSample, ...], str])
 
 
 def encode_command(command: WorkerCommand) -> bytes:

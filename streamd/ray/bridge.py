@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace as replace_fields
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId, StreamSpec
@@ -36,7 +37,6 @@ from streamd.ipc.worker_messages import (
     OpenStream,
     StreamReady,
     TaskDone,
-    UnfilledRow,
     UnmapSlots,
     WorkerDied,
     WorkerReport,
@@ -342,8 +342,8 @@ class Bridge:
         self._reports.put_nowait(report)
 
     def _judge_bad_rows(
-        self, bad: tuple[UnfilledRow, ...], stream: int, node: str
-    ) -> tuple[tuple[UnfilledRow, ...], set[str]]:
+        self, bad: tuple[BadSample, ...], stream: int, node: str
+    ) -> tuple[tuple[BadSample, ...], set[str]]:
         """Returns the bad rows, and the nodes whose word alone is not enough: a second node must say the same."""
         judged, doubting = [], set[str]()
         for row in bad:

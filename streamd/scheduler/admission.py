@@ -291,17 +291,34 @@ def _explain_lack_of_room(
     held_over: HeldOverMemory,
 ) -> str:
     """Returns the arithmetic of the rule that leaves no room, with every credit that may shrink at its least."""
-    least = {session.id: session.least_credit for session in occupancy.sessions}
+    shares, least = occupancy.shares, {session.id: session.least_credit for session in occupancy.sessions}
     yielding = {each.id for each in _list_yielding_sessions(request, occupancy, is_starved=False)}
     partly = {each.id: least[each.id] if each.id in yielding else each.credit for each in occupancy.sessions}
     for counts in (partly, least):
         holdings = occupancy.list_holdings(counts)
         if occupancy.bound_credit(request, counts).by_memory >= request.least:
-            return _format_share_arithmetic(request, occupancy.shares, shape, limits, holdings)
-    new = SlotHolding(request.user, request.slot_bytes, request.least)
-    needed = limits.memory_bytes - occupancy.shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
-    arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
-    return arithmetic + _format_kept_memory(occupancy.shares, shape)
+            break
+    else:
+        new = SlotHolding(request.user, request.slot_bytes, request.least)
+        needed = limits.memory_bytes - shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
+        arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
+        return arithmetic + _format_kept_memory(shares, shape)
+    # The memory has room, and the share of the user has none. Of more memory, production takes an eighth, the daemon's
+    # own user another, and an eighth of the rest is kept for other users: more than half reaches the share.
+    mine = sum_holdings(each for each in holdings if each.user == request.user).byte_count
+    share = max(0, shares.compute_user_share(request.user, holdings).byte_count)
+    left = max(0, shares.compute_left_to_user(request.user, holdings).byte_count)
+    least_bytes = request.least * shape.slot_bytes
+    needed = limits.memory_bytes + 2 * (mine + least_bytes - share) + shape.slot_bytes
+    return (
+        f"stream {shape.name!r} does not fit into the share of {format_user(request.user)}: one batch takes "
+        f"{shape.slot_bytes / MIB:.1f} MiB; {request.least} batches for the trainer take {least_bytes / MIB:.1f} MiB, "
+        f"and other trainers of this user have {mine / MIB:.1f} MiB; the daemon's own user and all others leave "
+        f"{left / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB to this user, which may take "
+        f"{share / MIB:.1f} MiB of it and leaves the rest to users to come: close subscriptions of this user that are "
+        f"not needed, drop arrays and tensors taken from batches of ended ones, or set memory to at least "
+        f"{-(-needed // MIB)}MiB"
+    )
 
 
 def _format_kept_memory(shares: MemoryShares, shape: StreamShape) -> str:
@@ -311,31 +328,6 @@ def _format_kept_memory(shares: MemoryShares, shape: StreamShape) -> str:
         f" ({shares.kept.byte_count / MIB:.1f} of the {shares.total.byte_count / MIB:.1f} MiB for all trainers are "
         f"kept for the first {MIN_CREDIT} batches of each, which is room for {trainers} of this stream, whatever "
         "each of them holds)"
-    )
-
-
-def _format_share_arithmetic(
-    request: _CreditRequest,
-    shares: MemoryShares,
-    shape: StreamShape,
-    limits: SchedulerLimits,
-    holdings: Sequence[SlotHolding],
-) -> str:
-    mine = sum_holdings(each for each in holdings if each.user == request.user).byte_count
-    share = max(0, shares.compute_user_share(request.user, holdings).byte_count)
-    left = max(0, shares.compute_left_to_user(request.user, holdings).byte_count)
-    least = request.least * shape.slot_bytes
-    # Of more memory, production takes an eighth, the daemon's own user another, and an eighth of the rest is kept for
-    # other users: more than half reaches the share.
-    needed = limits.memory_bytes + 2 * (mine + least - share) + shape.slot_bytes
-    return (
-        f"stream {shape.name!r} does not fit into the share of {format_user(request.user)}: one batch takes "
-        f"{shape.slot_bytes / MIB:.1f} MiB; {request.least} batches for the trainer take {least / MIB:.1f} MiB, and "
-        f"other trainers of this user have {mine / MIB:.1f} MiB; the daemon's own user and all others leave "
-        f"{left / MIB:.1f} MiB of {shares.total.byte_count / MIB:.1f} MiB to this user, which may take "
-        f"{share / MIB:.1f} MiB of it and leaves the rest to users to come: close subscriptions of this user that are "
-        f"not needed, drop arrays and tensors taken from batches of ended ones, or set memory to at least "
-        f"{-(-needed // MIB)}MiB"
     )
 
 

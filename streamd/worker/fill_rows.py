@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.permutation import build_generators
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import build_blank_label
@@ -18,7 +19,7 @@ from streamd.decode.boxes import LabelFit, Rows, align_label_rows, find_label_fi
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
 from streamd.decode.geometry import Geometry, compute_fixed_geometry, compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
-from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_error_reason
+from streamd.ipc.worker_messages import FillRows, format_error_reason
 from streamd.worker.array_records import (
     CachedRecords,
     RecordStore,
@@ -64,7 +65,7 @@ class TaskRunner:
         self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
         # A transform changes rows in place, so none of them can be copied for another clip.
         self._frames: DecodedFrames | None = {} if reader.transform is None else None
-        self.unfilled_rows: list[UnfilledRow] = []
+        self.unfilled_rows: list[BadSample] = []
         self.label_fits: set[tuple[str, LabelFit]] = set()  # label, and how it came onto a picture
 
     def gather_stored_rows(self) -> bool:
@@ -117,7 +118,7 @@ class TaskRunner:
     def _add_bad_image(self, place: int, error: BadImageError) -> None:
         sample_id = int(self._task.ids[place])
         reason = self._reader.format_bad_image(sample_id, error)
-        self.unfilled_rows.append(UnfilledRow(sample_id, reason, lasting=True))
+        self.unfilled_rows.append(BadSample(sample_id, reason, lasting=True))
 
     def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered.
@@ -134,7 +135,7 @@ class TaskRunner:
                 page.write_row_progress(number, place, WorkerPhase.READING)
                 blob, frames = self._reader.read_sample(int(self._task.ids[place])), None
             # The file could not be read: the daemon decides whose fault that is.
-            if isinstance(blob, UnfilledRow):
+            if isinstance(blob, BadSample):
                 self.unfilled_rows.append(blob)
                 continue
             # Padding: the row shows the fill.
@@ -203,7 +204,7 @@ class TaskRunner:
             try:
                 transform.call.transform_row(rows, columns, row, rng)
             except FailedTransformError as error:
-                self.unfilled_rows.append(UnfilledRow(sample_id, format_error_reason(error), lasting=True))
+                self.unfilled_rows.append(BadSample(sample_id, format_error_reason(error), lasting=True))
             except UnfitTransformError as error:
                 file = self._reader.manifest.display_name(sample_id).decode(errors="backslashreplace")
                 unfit = f"{error}; the sample was {file}; fix the transform and send SIGHUP"

@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
 from streamd.dataset.cache import CachePublisher
 from streamd.decode.boxes import LabelFit
@@ -41,7 +42,6 @@ from streamd.ipc.worker_messages import (
     StreamReady,
     StreamRemark,
     TaskDone,
-    UnfilledRow,
     UnmapSlots,
     decode_command,
     encode_report,
@@ -252,13 +252,13 @@ class Worker:
             reason = format_error_reason(error, MAX_REFUSAL_CHARS)
             self._sender.send(encode_report(StreamOpenFailed(number, reason)))
 
-    async def _open_for_task(self, task: FillRows) -> tuple[UnfilledRow, ...]:
+    async def _open_for_task(self, task: FillRows) -> tuple[BadSample, ...]:
         """Opens the pending stream of a task. Returns the task's unfilled rows if that fails, to be tried again."""
         try:
             await self._open_pending_stream(self._pending_streams[task.stream])
         except (ConfigError, OSError) as error:
             reason, away = format_error_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
-            return tuple(UnfilledRow(each, reason, lasting=False, away=away) for each in task.ids.tolist())
+            return tuple(BadSample(each, reason, lasting=False, away=away) for each in task.ids.tolist())
         return ()
 
     async def _open_pending_stream(self, command: OpenStream) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
@@ -29,7 +30,7 @@ from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
-from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.ipc.worker_messages import OpenStream, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.worker.array_records import (
     ArrayRecords,
@@ -194,7 +195,7 @@ class UnreadFile(Enum):
     LATER = "read it right before its row is decoded, if the store does not fill it"
 
 
-Blob = bytes | SampleBytes | UnfilledRow | UnreadFile | None
+Blob = bytes | SampleBytes | BadSample | UnreadFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,13 +322,13 @@ class StreamReader:
                 None if each == PAD_ID else self._find_row_fault(each) or _build_unfilled_row_for_away_data(each, error)
                 for each in ids.tolist()
             ]
-        changed = partial(UnfilledRow, reason=FILE_CHANGED, lasting=False)
+        changed = partial(BadSample, reason=FILE_CHANGED, lasting=False)
         return [None if each == PAD_ID else self._find_row_fault(each) or changed(each) for each in ids.tolist()]
 
-    def _find_row_fault(self, sample_id: int) -> UnfilledRow | None:
+    def _find_row_fault(self, sample_id: int) -> BadSample | None:
         """Returns the lasting fault of a row of an array itself, or None if the row is not at fault."""
         fault = "" if self.store is None else self.store.find_permanent_fault(sample_id)
-        return UnfilledRow(sample_id, fault, lasting=True) if fault else None
+        return BadSample(sample_id, fault, lasting=True) if fault else None
 
     @property
     def samples_are_files(self) -> bool:
@@ -344,14 +345,14 @@ class StreamReader:
         if self.store is not None:
             self.store.prefetch_rows(ids)
 
-    def read_sample(self, sample_id: int) -> bytes | SampleBytes | UnfilledRow:
+    def read_sample(self, sample_id: int) -> bytes | SampleBytes | BadSample:
         """Reads the files of one sample, however large it is."""
         mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
         return self._read_bytes_with_retry(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns, {})
 
     def _read_bytes_with_retry(
         self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames
-    ) -> bytes | SampleBytes | UnfilledRow:
+    ) -> bytes | SampleBytes | BadSample:
         try:
             return self._read_bytes(sample_id, size, mtime_ns, shared)
         except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
@@ -365,7 +366,7 @@ class StreamReader:
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
         except ShardChangedError as error:
-            return UnfilledRow(sample_id, format_error_reason(error), lasting=False)
+            return BadSample(sample_id, format_error_reason(error), lasting=False)
         except UnfitFileError as error:
             reason, lasting, of_this_host = format_error_reason(error), True, isinstance(error, OtherFileError)
         except OSError as error:
@@ -376,7 +377,7 @@ class StreamReader:
             self._reopen_root()
         except DataAwayError as error:
             return _build_unfilled_row_for_away_data(sample_id, error)
-        return UnfilledRow(sample_id, reason, lasting=lasting, of_this_host=of_this_host)
+        return BadSample(sample_id, reason, lasting=lasting, of_this_host=of_this_host)
 
     def _read_bytes(
         self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None
@@ -423,8 +424,8 @@ def _open_root_or_null(root: Path, *, may_lack: bool) -> int:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _build_unfilled_row_for_away_data(sample_id: int, error: DataAwayError) -> UnfilledRow:
-    return UnfilledRow(sample_id, format_error_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
+def _build_unfilled_row_for_away_data(sample_id: int, error: DataAwayError) -> BadSample:
+    return BadSample(sample_id, format_error_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
 
 
 def open_listed_manifest(spec: StreamSpec, path: Path) -> Manifest:

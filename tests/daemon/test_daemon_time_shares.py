@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.daemon.time_shares import TimeShares
+from streamd.core.leaky_bucket import TimeShares
 from streamd.limits import LOOP_BURST_S, LOOP_SHARE, MAX_FRAME_CHARGE_S
 
 OWN, EVIL, HONEST = 1000, 1001, 1002

@@ -12,12 +12,12 @@ import pytest
 from support.served_folder import change_times, serve
 from support.tar_shards import pack
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset import shard_reader
 from streamd.dataset.paths.open_beneath import UnfitFileError
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.worker_messages import UnfilledRow
 from streamd.limits import MAX_FILE_BYTES
 from streamd.worker.stream_reader import StreamReader
 
@@ -48,7 +48,7 @@ def open_shards() -> list[str]:
 def reason(source: StreamReader, sample_id: int) -> str:
     """Why a sample cannot be read now, though nothing is held against it."""
     (bad,) = source.read_files(np.array([sample_id], np.int64))
-    assert isinstance(bad, UnfilledRow)
+    assert isinstance(bad, BadSample)
     assert (bad.sample_id, bad.lasting) == (sample_id, False)
     return bad.reason
 
@@ -109,7 +109,7 @@ def test_a_shard_that_is_gone_is_away_and_read_again_when_it_is_back(source: Str
     mtime_ns = (shards / "b.tar").stat().st_mtime_ns
     (shards / "b.tar").unlink()
     away = source.read_sample(5)
-    assert away == UnfilledRow(5, "'b.tar' is not there: No such file or directory", lasting=False, away=True)
+    assert away == BadSample(5, "'b.tar' is not there: No such file or directory", lasting=False, away=True)
     assert source.read_sample(0) == IMAGES["a0.jpg"]
     (shards / "b.tar").write_bytes(kept)
     change_times(shards / "b.tar", mtime_ns)
@@ -159,4 +159,4 @@ def test_all_images_of_a_group_are_prefetched_before_the_first_is_read(
     (blob, pad, gone, other), _ = source.read_files_ahead(np.array([5, PAD_ID, 11, 2], np.int64))
     assert [blob, other] == asked == [IMAGES["b1.jpg"], IMAGES["a2.jpg"]]
     assert pad is None
-    assert isinstance(gone, UnfilledRow)
+    assert isinstance(gone, BadSample)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.spec import LabelSpec
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ConfigError, ProtocolError
@@ -28,7 +29,6 @@ from streamd.ipc.worker_messages import (
     TaskDone,
     TransformFault,
     TransformPlace,
-    UnfilledRow,
     UnmapSlots,
     WorkerCommand,
     WorkerDied,
@@ -66,11 +66,11 @@ REPORTS: Final[list[WorkerReport]] = [
     StreamReady(3, "f" * 32),
     TaskDone(7, 1, 2, 3),
     TaskDone(
-        2**63, 2**50, 2**50, 2**50, (UnfilledRow(9, "cut short", lasting=True), UnfilledRow(2**62, "é", lasting=False))
+        2**63, 2**50, 2**50, 2**50, (BadSample(9, "cut short", lasting=True), BadSample(2**62, "é", lasting=False))
     ),
     TaskDone(8, 1, 2, 3, gathered=32, waited_ns=2**50),
     TaskDone(9, 1, 2, 3, unfit="an image of float64 comes back"),
-    TaskDone(9, 1, 2, 3, (UnfilledRow(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
+    TaskDone(9, 1, 2, 3, (BadSample(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
     StreamOpenFailed(3, "the folder is gone"),
     StreamRemark(2**31, "the cache is fül"),
     WorkerDied("killed by SIGSEGV", (7, 2**62), 7, 31, "crashes its decoder: SIGSEGV"),
@@ -131,7 +131,7 @@ def test_arrays_that_are_not_contiguous_keep_types_and_values() -> None:
 
 def test_the_largest_records_fit_a_datagram() -> None:
     worst = "\U0001f600" * MAX_REASON_CHARS
-    bad = tuple(UnfilledRow(2**62, worst, lasting=True) for _ in range(TASK_ROWS))
+    bad = tuple(BadSample(2**62, worst, lasting=True) for _ in range(TASK_ROWS))
     assert len(encode_report(TaskDone(2**63, 2**63, 2**63, 2**63, bad))) <= MAX_RECORD_BYTES
     assert len(encode_command(UnmapSlots(tuple(range(MAX_SLOTS))))) <= MAX_RECORD_BYTES
     assert len(encode_command(task(list(range(TASK_ROWS)), list(range(TASK_ROWS))))) < 1024
@@ -252,7 +252,7 @@ def test_any_reason_is_bounded_and_can_be_sent(text: str) -> None:
     reason = format_error_reason(ValueError(text))
     assert 0 < len(reason) <= MAX_REASON_CHARS
     assert "\n" not in reason
-    done = TaskDone(1, 0, 0, 0, (UnfilledRow(1, reason, lasting=True),))
+    done = TaskDone(1, 0, 0, 0, (BadSample(1, reason, lasting=True),))
     assert decode_report(encode_report(done)) == done
 
 

@@ -43,7 +43,7 @@ from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
 from streamd.daemon.monitor.metrics import MetricsExposition
-from streamd.daemon.monitor.snapshot import FAULT_KINDS
+from streamd.daemon.streams.quarantine import FAULT_KINDS
 from streamd.ipc.messages import Refusal
 
 TEXT: Final = PAGE.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from support.coroutine_tests import wait_for_condition
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
@@ -20,7 +21,6 @@ from streamd.ipc.worker_messages import (
     FillRows,
     OpenStream,
     TaskDone,
-    UnfilledRow,
     WorkerReport,
     decode_command,
     decode_report,
@@ -33,13 +33,13 @@ from streamd.ray.node_actor import FilledRows
 from streamd.ray.node_keeper import NodeKeeper
 from streamd.ray.task_table import ClusterNode
 
-GONE = UnfilledRow(5, "No such file or directory", lasting=True, of_this_host=True)
+GONE = BadSample(5, "No such file or directory", lasting=True, of_this_host=True)
 
 
 class NodeFake:
     """A node's actor that gives back one report for each task it gets."""
 
-    def __init__(self, *bad: UnfilledRow) -> None:
+    def __init__(self, *bad: BadSample) -> None:
         self.bad = bad
         self.calls = 0
 
@@ -137,14 +137,14 @@ async def test_a_file_that_two_nodes_miss_is_a_bad_sample(stream: ServedStream) 
 
 async def test_a_damaged_file_is_bad_on_one_nodes_word(stream: ServedStream) -> None:
     async with bridged(stream) as rig:
-        rig.add_node("a", NodeFake(damaged := UnfilledRow(5, "cut short", lasting=True)))
+        rig.add_node("a", NodeFake(damaged := BadSample(5, "cut short", lasting=True)))
         rig.send_task(1)
         assert (await rig.next_done()).bad == (damaged,)
 
 
 async def test_a_node_that_has_lost_its_data_gets_no_more_work_and_judges_no_sample(stream: ServedStream) -> None:
     async with bridged(stream) as rig:
-        away = UnfilledRow(5, "its mount is gone", lasting=False, away=True)
+        away = BadSample(5, "its mount is gone", lasting=False, away=True)
         keeper = rig.add_node("a", NodeFake(away))
         rig.send_task(1)
         await wait_for_condition(lambda: keeper.refusals == {0: "its mount is gone"}, "the node is refused")

@@ -24,14 +24,14 @@ from streamd.cli.pack.batches import (
     read_slot_rows,
 )
 from streamd.config.load import load_config
-from streamd.core.bad_samples import BadRow
+from streamd.core.bad_samples import BadRow, BadSample
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
-from streamd.ipc.worker_messages import FillRows, UnfilledRow
+from streamd.ipc.worker_messages import FillRows
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import StreamReader
 
@@ -126,7 +126,7 @@ def decoded(stream: ServedStream, source: StreamReader, index: int) -> DecodedBa
     return DecodedBatch(index, rows.select_rows(good), tuple(bad), 0)
 
 
-def fill_rows(source: StreamReader, ids: Ids) -> tuple[PackedRows, list[UnfilledRow]]:
+def fill_rows(source: StreamReader, ids: Ids) -> tuple[PackedRows, list[BadSample]]:
     """What a worker makes of these samples, in the memory of a batch, and those that it cannot fill."""
     layout = compute_layout(source.spec, ids.size)
     memory = memoryview(bytearray(layout.size_bytes))

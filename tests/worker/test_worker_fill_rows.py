@@ -17,13 +17,13 @@ from support.opened_streams import holding
 from support.served_folder import file_of, spoil
 from support.worker_driver import pixels
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
 from streamd.decode.geometry import compute_random_crop_draws
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
-from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker import fill_rows, stream_reader
 from streamd.worker.stream_reader import SampleBytes, StreamReader, UnreadFile
 
@@ -129,7 +129,7 @@ def test_errors_of_the_system_are_lasting_or_temporary(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(stream_reader, "read_file", refuse)
-    assert Filled(source, [3]).bad == [UnfilledRow(3, os.strerror(code), lasting=lasting, of_this_host=lasting)]
+    assert Filled(source, [3]).bad == [BadSample(3, os.strerror(code), lasting=lasting, of_this_host=lasting)]
 
 
 def test_reading_ahead_is_bounded_and_other_files_are_read_before_their_row(
@@ -156,7 +156,7 @@ def test_the_progress_page_names_the_row_of_a_task_until_it_ends(
     blobs = source.read_files(task.ids)
     read_one = StreamReader.read_sample
 
-    def read_late(each: StreamReader, sample_id: int) -> bytes | SampleBytes | UnfilledRow:
+    def read_late(each: StreamReader, sample_id: int) -> bytes | SampleBytes | BadSample:
         seen.append(task.track.read_row_progress())
         return read_one(each, sample_id)
 
@@ -247,14 +247,14 @@ def test_changed_stored_pixels_are_temporarily_bad(arrays: StreamReader) -> None
     path = arrays.manifest.root / "x.npy"
     path.write_bytes(path.read_bytes())
     reason = "its file has changed since it was listed; restart with --rescan to list it again"
-    assert Filled(arrays, [3, PAD_ID]).bad == [UnfilledRow(3, reason, lasting=False)]
+    assert Filled(arrays, [3, PAD_ID]).bad == [BadSample(3, reason, lasting=False)]
 
 
 def test_stored_pixels_are_away_while_their_file_is_missing(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     aside = path.rename(path.with_name("aside"))
     (bad,) = Filled(arrays, [3, PAD_ID]).bad
-    assert bad == UnfilledRow(3, f"'x.npy' is not in '{arrays.manifest.root}'", lasting=False, away=True)
+    assert bad == BadSample(3, f"'x.npy' is not in '{arrays.manifest.root}'", lasting=False, away=True)
     aside.rename(path)
     assert Filled(arrays, [3, PAD_ID]).bad == []
 
@@ -273,5 +273,5 @@ def test_a_stored_nan_makes_only_its_sample_lastingly_bad(tmp_path: Path) -> Non
     kind = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "/x", "range": [0, 1]}
     with opened(tmp_path, tmp_path / "state", source=kind, image={}, labels={}) as source:
         batch = Filled(source, [4, 3, 1])
-    assert batch.bad == [UnfilledRow(3, "a pixel is not a number (NaN)", lasting=True)]
+    assert batch.bad == [BadSample(3, "a pixel is not a number (NaN)", lasting=True)]
     assert np.array_equal(batch.images[[0, 2]], np.rint(numbers[[4, 1]] * 255).astype(np.uint8))

@@ -14,6 +14,7 @@ from support.opened_streams import LABELS, holding
 from support.served_folder import change_times, file_of, serve
 from support.transform_programs import Write
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.open_beneath import read_file
@@ -21,7 +22,7 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
-from streamd.ipc.worker_messages import CachePlace, OpenStream, TransformPlace, UnfilledRow
+from streamd.ipc.worker_messages import CachePlace, OpenStream, TransformPlace
 from streamd.worker import stream_reader as opened_module
 from streamd.worker.stream_reader import ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 
@@ -57,14 +58,14 @@ def test_opening_a_stream_without_its_root_is_an_error(stream: ServedStream, tmp
 # --- the root
 
 
-def bad(source: StreamReader, *ids: int) -> list[UnfilledRow]:
+def bad(source: StreamReader, *ids: int) -> list[BadSample]:
     blobs = source.read_files(np.array(ids, np.int64))
-    return [blob for blob in blobs if isinstance(blob, UnfilledRow)]
+    return [blob for blob in blobs if isinstance(blob, BadSample)]
 
 
 def test_a_file_that_is_missing_from_a_proven_root_is_lastingly_bad(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).unlink()
-    assert bad(source, 2, 3) == [UnfilledRow(3, "No such file or directory", lasting=True, of_this_host=True)]
+    assert bad(source, 2, 3) == [BadSample(3, "No such file or directory", lasting=True, of_this_host=True)]
 
 
 @pytest.mark.parametrize("leave", ["nothing", "an empty folder", "other files", "a quarter"])
@@ -150,7 +151,7 @@ def test_a_stream_with_a_cache_opens_without_its_root_and_serves_cached_samples(
     lacking, _ = holding(source, 2)
     held, away = lacking.read_files(np.array([2, 3], np.int64))
     assert held is UnreadFile.LATER
-    assert isinstance(away, UnfilledRow)
+    assert isinstance(away, BadSample)
     assert (away.sample_id, away.lasting, away.away) == (3, False, True)
     (tmp_path / "moved").rename(tmp_path / "data")
     assert source.read_files(np.array([3], np.int64)) == [file_of(stream, 3).read_bytes()]

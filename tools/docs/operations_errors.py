@@ -13,7 +13,7 @@ from streamd import errors
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
-from streamd.daemon.monitor.snapshot import FAULT_KINDS
+from streamd.daemon.streams.quarantine import FAULT_KINDS
 from streamd.errors import StreamdError
 from streamd.ipc.messages import Refusal
 

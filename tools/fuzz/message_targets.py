@@ -11,7 +11,7 @@ import numpy as np
 
 from fuzz.structures import build_msgpack_edit, edit_json
 from fuzz.target import FuzzTarget, RunCase
-from streamd.core.bad_samples import BadRow
+from streamd.core.bad_samples import BadRow, BadSample
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.receipt import PlannedBatches, compute_expected_digest
 from streamd.core.sampler import SampleOrder, compute_batch_ids, compute_ids_of_batches
@@ -39,7 +39,6 @@ from streamd.ipc.worker_messages import (
     StreamRemark,
     TaskDone,
     TransformPlace,
-    UnfilledRow,
     UnmapSlots,
     WorkerCommand,
     WorkerReport,
@@ -139,7 +138,7 @@ def _make_worker_records() -> list[bytes]:
     commands: list[WorkerCommand] = [task, place, CloseStream(3), UnmapSlots((1, 2))]
     reports: list[WorkerReport] = [
         TaskDone(7, 10, 20, 30, gathered=2),
-        TaskDone(7, 10, 20, 30, (UnfilledRow(5, "damaged", lasting=True),), 0, "unfit", 4),
+        TaskDone(7, 10, 20, 30, (BadSample(5, "damaged", lasting=True),), 0, "unfit", 4),
         StreamReady(3, "0" * 32),
         StreamOpenFailed(3, "no such file"),
         StreamRemark(3, "nothing is cached"),

@@ -34,6 +34,7 @@ from streamd.cli.check.reader_messages import (
     SampleGroup,
     StreamToRead,
 )
+from streamd.core.bad_samples import BadSample
 from streamd.core.permutation import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
@@ -47,7 +48,7 @@ from streamd.decode.sniff import detect_format
 from streamd.errors import ConfigError, format_open_failure
 from streamd.ipc.inherited_state import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
-from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.ipc.worker_messages import OpenStream, format_error_reason
 from streamd.worker.array_records import ArrayRecords, SampleGeometries, find_image_arrays
 from streamd.worker.fill_rows import (
     build_box_label,
@@ -106,7 +107,7 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         page.write_row_progress(0, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
-        if isinstance(blob, UnfilledRow):
+        if isinstance(blob, BadSample):
             effect: FaultEffect = "verdict" if blob.lasting else "retry"
             seen.faults.append(SampleFault(sample_id, blob.reason, effect, blob.of_this_host))
         elif blob is not None:

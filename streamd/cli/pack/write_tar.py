@@ -42,6 +42,7 @@ from streamd.cli.pack.label_cells import (
     is_only_image,
     list_upright_boxes,
 )
+from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
@@ -52,7 +53,6 @@ from streamd.decode.boxes import align_label_rows
 from streamd.decode.decoders import read_geometry
 from streamd.decode.sniff import detect_format
 from streamd.errors import PackError
-from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
 
 # --- The members of a pack of kind tar: their names, their headers, and images as encoded files. Pure.
@@ -271,7 +271,7 @@ class TarWriter:
     def _read_encoded_images(self, sample_id: int) -> tuple[bytes, ...]:
         """Reads the files of a sample, in the order of the stream's images."""
         found = self._reader.read_sample(sample_id)
-        if isinstance(found, UnfilledRow):
+        if isinstance(found, BadSample):
             name = self._job.stream.format_file_name(sample_id)
             raise PackError(f"{name} was decoded, but cannot be read again: {found.reason}")
         files = (found,) if isinstance(found, bytes) else found

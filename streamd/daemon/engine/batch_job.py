@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from streamd.core.bad_samples import RowStatus
+from streamd.core.bad_samples import BadSample, RowStatus
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import BatchKey
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import FillRows, RowNumbers, TaskDone, UnfilledRow
+from streamd.ipc.worker_messages import FillRows, RowNumbers, TaskDone
 from streamd.limits import (
     MAX_TASKS_AHEAD,
     TASK_ATTEMPTS,
@@ -126,7 +126,7 @@ class BatchJob:
         self._resolve_delivered_ids()
         return self._split_rows_into_tasks(np.flatnonzero(before != self.delivered_ids).astype(np.uint16), numbers)
 
-    def make_retry_task(self, task: Task, unfilled: tuple[UnfilledRow, ...], numbers: Iterator[int]) -> Task:
+    def make_retry_task(self, task: Task, unfilled: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
         """Returns a task for the rows of `task` whose read errors may pass. Its count of deaths starts at 0."""
         failed = np.isin(task.ids, [sample.sample_id for sample in unfilled if not sample.lasting])
         return self._make_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)

@@ -259,7 +259,7 @@ class BatchEngine:
         # Samples that are bad for good are recorded, and the others are read again later.
         if report.bad:
             bad = job.stream.judge_unfilled_rows(report.bad)
-            lasting = [BadSample(each.sample_id, each.reason, not each.of_this_host) for each in bad if each.lasting]
+            lasting = [sample for sample in bad if sample.lasting]
             reason = record_bad_samples(job.stream, lasting, self._stats)
             passing = [sample for sample in bad if not sample.lasting]
             if reason is None and passing and task.failures >= _READ_RETRIES:
@@ -447,7 +447,7 @@ class BatchEngine:
             # The rows of a bad sample are filled again by the stream's policy for bad samples.
             job = task.job
             self._subtract_pending_tasks(job, 1)
-            reason = record_bad_samples(job.stream, [BadSample(sample_id, blame, of_bytes=True)], self._stats)
+            reason = record_bad_samples(job.stream, [BadSample(sample_id, blame)], self._stats)
             if reason is not None:
                 self._fail_batch(job, reason)
             elif job.pending_tasks == 0:

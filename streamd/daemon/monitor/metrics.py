@@ -29,7 +29,8 @@ from prometheus_client.registry import Collector
 from streamd.core.counters import BUCKET_BOUNDS_S, NumberName, StageHistogram, read_number
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import NodeStatus, SessionState, SessionStatus, StreamStatus
-from streamd.daemon.monitor.snapshot import FAULT_KINDS, MonitorSnapshot
+from streamd.daemon.monitor.snapshot import MonitorSnapshot
+from streamd.daemon.streams.quarantine import FAULT_KINDS
 
 # `gauge`: goes up and down. `counter`: only grows while the daemon runs; `_total` is appended to its name. `histogram`:
 # of times in seconds. `info`: facts in labels, to be joined with other metrics; `_info` is appended to its name.

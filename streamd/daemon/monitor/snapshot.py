@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,74 +20,28 @@ from streamd.core.status import (
     sort_sessions,
 )
 from streamd.daemon.monitor.batch_preview import BatchPreview
-from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.quarantine import FaultKind, classify_fault_reason
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import TRANSFORM_RAISED
 
-# --- Bad samples by kind, and their list, the newest first.
-#
-# Kinds are few enough for the labels of a metric; there may be as many reasons as files.
-
-# `stale`: changed since it was listed. `gone`: cannot be opened. `damaged`: cut off or broken. `large`: beyond a bound.
-# `crash`: ended a worker. `transform`: the user's function raised. `unfit`: no decoder reads it, since it is a video, a
-# page of HTML, or an unsupported kind of image.
-FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
-
-FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
-
-_FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
-    ("transform", re.compile(re.escape(TRANSFORM_RAISED))),
-    ("stale", re.compile(r"stale\b|removed, or replaced")),
-    ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
-    ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
-    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
-    ("damaged", re.compile(
-        r"(a damaged|an empty|its chunk|a file that begins with) |\d+ zero bytes|unreadable EXIF|a size |its size is "
-        r"|a TIFF (cut|truncated|whose)|a pixel"
-    )),
-)  # fmt: skip
 _SAMPLES_PER_PAGE: Final = 24
-
-
-def classify_fault_reason(reason: str) -> FaultKind:
-    """Returns the kind of fault that a verdict's reason describes; `unfit` where no pattern matches."""
-    return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
-
-
-@dataclass(frozen=True, slots=True)
-class BadSampleView:
-    """A sample that is not sent, and why."""
-
-    sample_id: int
-    file: str
-    reason: str
-    kind: FaultKind
-
-
-@dataclass(frozen=True, slots=True)
-class BadSamplePage:
-    """Some of the `bad` samples of a stream. If there are older ones, `before` requests the next page; else None."""
-
-    bad: int
-    samples: list[BadSampleView]
-    before: int | None
 
 
 def build_bad_sample_page(
     reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
-) -> BadSamplePage:
-    """Returns the newest of the first `before` bad samples, or of all. `reasons` are in the order they were recorded.
+) -> dict[str, Any]:
+    """Returns the newest of the first `before` bad samples, or of all, as plain data; page/shapes.js has its form.
 
-    A page is named by a count from the oldest, so it stays the same while new verdicts arrive.
+    `reasons` are in the order they were recorded. A page is named by a count from the oldest, so it stays the same
+    while new verdicts arrive. If there are older ones, its own `before` requests the next page.
     """
     total = len(reasons)
     stop = total if before is None else max(0, min(before, total))
     start = max(0, stop - _SAMPLES_PER_PAGE)
     some = [
-        BadSampleView(each, lookup_file(each), why, classify_fault_reason(why))
+        {"sample_id": each, "file": lookup_file(each), "reason": why, "kind": classify_fault_reason(why)}
         for each, why in islice(reasons.items(), start, stop)
     ]
-    return BadSamplePage(total, some[::-1], start or None)
+    return {"bad": total, "samples": some[::-1], "before": start or None}
 
 
 # --- All figures of the daemon at one moment, for metrics and dashboard: its status, and numbers kept elsewhere.
@@ -129,45 +80,17 @@ class SnapshotBuilder:
     def __init__(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
         self._daemon = daemon
         self._stats = stats
-        self._bad_sample_counts: dict[str, _BadSampleCounts] = {}
 
     def take_snapshot(self) -> MonitorSnapshot:
         """Returns the figures as of now."""
-        streams, known = self._daemon.streams, self._bad_sample_counts
-        # Rebuilt from the streams that are served now, which drops the counts of a stream that a reload has removed or
-        # has given another quarantine.
-        self._bad_sample_counts = {}
-        for name, stream in streams.items():
-            tally = known.get(name)
-            if tally is None or tally.quarantine is not stream.quarantine:
-                tally = _BadSampleCounts(stream.quarantine)
-            tally.count_new_bad_samples()
-            self._bad_sample_counts[name] = tally
+        streams = self._daemon.streams
         return MonitorSnapshot(
             self._daemon.build_status(),
             self._daemon.collect_stats_values(),
-            {name: dict(tally.counts_by_kind) for name, tally in self._bad_sample_counts.items()},
+            {name: dict(stream.quarantine.counts_by_kind) for name, stream in streams.items()},
             {name: self._stats.copy_histogram(f"stream.{name}", "read") for name in streams},
             {name: self._stats.copy_histogram(f"stream.{name}", "decode") for name in streams},
         )
-
-
-class _BadSampleCounts:
-    """Counts a quarantine's verdicts by kind; looks at each verdict once, since there may be very many."""
-
-    def __init__(self, quarantine: Quarantine) -> None:
-        self.quarantine = quarantine
-        self.counts_by_kind: Counter[FaultKind] = Counter()
-        self._counted_reasons = 0
-
-    def count_new_bad_samples(self) -> None:
-        """Counts the verdicts that were added; verdicts are never removed, and keep their order."""
-        reasons = self.quarantine.reasons
-        if len(reasons) > self._counted_reasons:
-            self.counts_by_kind.update(
-                classify_fault_reason(reason) for reason in islice(reasons.values(), self._counted_reasons, None)
-            )
-            self._counted_reasons = len(reasons)
 
 
 # --- what the page shows

@@ -57,7 +57,7 @@ class SizeFindings:
 
 
 def find_common_size(samples: Iterable[ScannedSamples], progress: Callable[[int], None]) -> SizeFindings:
-    """Reads heads of pictures until two differ in size. Calls `progress` with the number read so far.
+    """Reads heads of pictures until two differ in size. Calls `progress` with the number of each few.
 
     Ignores pictures that cannot be read, which are bad samples when they are served. Raises OSError for files that
     cannot be opened.
@@ -75,7 +75,7 @@ def find_common_size(samples: Iterable[ScannedSamples], progress: Callable[[int]
             sizes.update((head.height, head.width) for head in readable)
             is_grey = is_grey and all(head.is_grey for head in readable)
             seen, unreadable = seen + len(heads), unreadable + len(heads) - len(readable)
-            progress(seen)
+            progress(len(heads))
     return SizeFindings(sizes.pop() if len(sizes) == 1 else None, seen, is_grey and seen > unreadable, unreadable)
 
 

@@ -164,7 +164,21 @@ def _list_survey(survey: DataSurvey, size: ImageSize | None, progress: StarterPr
         survey = replace(survey, labels={"boxes": {"type": "boxes", "max": max(most, _LEAST_BOXES)}})
     if size is not None:
         return StarterConfig(survey, samples, size, "")
-    return StarterConfig(survey, samples, *_choose_size(survey.path, samples, progress))
+    # The pictures' own size, where it is the same for all of them.
+    from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
+
+    progress.start_reading(sum(each.samples for each in samples.values()))
+    with translate_read_errors(survey.path, PATH_KEY):
+        found = find_common_size(samples.values(), progress.advance_reading)
+    readable = found.seen - found.unreadable
+    if found.size is None:
+        why = "the pictures are of different sizes" if readable else "no picture could be read"
+    elif max(found.size) > MAX_SIDE:
+        why = f"the pictures' own size, {found.size[1]}x{found.size[0]}, is above {MAX_SIDE}"
+    else:
+        why = f"the size of all {format_count(readable, 'picture')}"
+        return StarterConfig(survey, samples, found.size, why, found.is_grey)
+    return StarterConfig(survey, samples, (DEFAULT_SIDE, DEFAULT_SIDE), why)
 
 
 def choose_split_seed(names: Collection[bytes]) -> int:
@@ -174,31 +188,6 @@ def choose_split_seed(names: Collection[bytes]) -> int:
         if 0 < held_back < len(names):
             return seed
     return 0
-
-
-def _choose_size(
-    path: Path, samples: Mapping[str, ScannedSamples], progress: StarterProgress
-) -> tuple[ImageSize, str, bool]:
-    """Returns the size of all pictures or the default size, the reason for the user, and whether all are grey."""
-    from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
-
-    progress.start_reading(sum(each.samples for each in samples.values()))
-    read = 0
-
-    def report_seen(seen: int) -> None:
-        nonlocal read
-        progress.advance_reading(seen - read)
-        read = seen
-
-    with translate_read_errors(path, PATH_KEY):
-        found = find_common_size(samples.values(), report_seen)
-    default = (DEFAULT_SIDE, DEFAULT_SIDE)
-    if found.size is None:
-        readable = found.seen > found.unreadable
-        return default, "the pictures are of different sizes" if readable else "no picture could be read", False
-    if max(found.size) > MAX_SIDE:
-        return default, f"the pictures' own size, {found.size[1]}x{found.size[0]}, is above {MAX_SIDE}", False
-    return found.size, f"the size of all {format_count(found.seen - found.unreadable, 'picture')}", found.is_grey
 
 
 def build_stream_settings(survey: DataSurvey, size: ImageSize, format_path: FormatPath) -> dict[str, Settings]:

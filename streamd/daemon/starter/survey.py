@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from streamd.core.text import format_count, is_encodable
+from streamd.core.text import format_count, format_list, is_encodable
 from streamd.dataset.layouts import (
     CONFIG_SUFFIXES,
     TEST,
@@ -247,9 +247,9 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
                 "name one of the two",
             )
     # What lies beside the data, and is not served.
-    notes, served, entries = [], _format_names([*parts.values()]), tree.entries()
+    notes, served, entries = [], format_list([*parts.values()], _SHOWN_NAMES), tree.entries()
     if others := [name for name in tree.folders() if parts and name not in parts.values()]:
-        notes.append(f"not served: the sub-folders {_format_names(others)} next to {served}")
+        notes.append(f"not served: the sub-folders {format_list(others, _SHOWN_NAMES)} next to {served}")
     tars = _list_names(tree, "", (_TAR_SUFFIX,))
     if parts and (entries.images or tars):
         beside = format_count(len(entries.images), "image") if entries.images else format_count(len(tars), "tar")
@@ -272,7 +272,7 @@ def _survey_folder(tree: FolderTree, choices: StarterChoices) -> DataSurvey:
         # The classes may lie one folder deeper than the path that was named.
         inner, only = tree.folders(classes[0]), f"one class only, {Path(classes[0]).name}"
         if inner and all(map(tree.has_images, inner[:_SHOWN_NAMES])):
-            deeper = _format_names([Path(each).name for each in inner])
+            deeper = format_list([Path(each).name for each in inner], _SHOWN_NAMES)
             notes.append(f"{only}: name {format_path(tree.path(classes[0]))} for the classes {deeper}")
         else:
             notes.append(f"{only}: labels: {{}} takes the images without labels")
@@ -296,46 +296,35 @@ def _list_names(tree: FolderTree, folder: str, suffixes: tuple[str, ...]) -> lis
     return [os.path.join(folder, name) for name in names if name.lower().endswith(suffixes)]  # noqa: PTH118 - a name
 
 
-def _format_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(names[:_SHOWN_NAMES]) + more
-
-
 def _find_folder_kind(tree: FolderTree, folder: str) -> DataKind:
     """Returns `folder` for images, `tar` for tars. Raises ConfigError if the folder holds both or neither."""
-    entries, tars = tree.entries(folder), _list_names(tree, folder, (_TAR_SUFFIX,))
+    path, entries, tars = tree.path(folder), tree.entries(folder), _list_names(tree, folder, (_TAR_SUFFIX,))
     image_folder = next((name for name in tree.folders(folder) if tree.has_images(name)), None)
-    if not tars:
-        if entries.images or image_folder is not None:
-            return "folder"
-        raise _refuse_folder_without_images(tree, folder)
-    if entries.images or image_folder is not None:
+    has_images, name = bool(entries.images or image_folder is not None), format_path(path)
+    if tars and has_images:
         count = len(entries.images)
         images = format_count(count, "image") if count else f"the images of {Path(image_folder or '').name!r}"
         raise build_refusal(
-            f"{format_path(tree.path(folder))} holds both {format_count(len(tars), 'tar')}, such as "
-            f"{Path(tars[0]).name!r}, and {images}",
+            f"{name} holds both {format_count(len(tars), 'tar')}, such as {Path(tars[0]).name!r}, and {images}",
             "put the tars and the images into separate folders, and give the path of one of them",
         )
-    return "tar"
-
-
-def _refuse_folder_without_images(tree: FolderTree, folder: str) -> ConfigError:
-    path = tree.path(folder)
-    name, others = format_path(path), [os.fsdecode(each) for each in tree.entries(folder).others]
+    if tars or has_images:
+        return "tar" if tars else "folder"
+    # Neither: the refusal names what is there instead, and the path that may have been meant.
+    others = [os.fsdecode(each) for each in entries.others]
     if _LMDB_FILE in others:
-        return build_refusal(f"{name} is an LMDB store", _LMDB_REMEDY)
+        raise build_refusal(f"{name} is an LMDB store", _LMDB_REMEDY)
     if any(each.lower().endswith(".npy") for each in others):
-        return build_refusal(f"{name} holds NumPy arrays", _NPY_REMEDY)
+        raise build_refusal(f"{name} holds NumPy arrays", _NPY_REMEDY)
     nameable = [each for each in others if each.lower().endswith((*_TABLE_SUFFIXES, *_HDF5_SUFFIXES))]
     if nameable:
-        return build_refusal(f"{name} holds no images, only {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
+        raise build_refusal(f"{name} holds no images, only {nameable[0]!r}", f"name {format_path(path / nameable[0])}")
     if configs := [each for each in others if each.lower().endswith(CONFIG_SUFFIXES)]:
-        return build_refusal(f"{name} holds no images, only {configs[0]!r}", CONFIG_REMEDY)
+        raise build_refusal(f"{name} holds no images, only {configs[0]!r}", CONFIG_REMEDY)
     folders = tree.folders(folder)
     for inner in folders:
         if _list_names(tree, inner, (_TAR_SUFFIX,)):
-            return build_refusal(f"{name} holds tars in {Path(inner).name!r}", f"name {format_path(tree.path(inner))}")
+            raise build_refusal(f"{name} holds tars in {Path(inner).name!r}", f"name {format_path(tree.path(inner))}")
     looked = b" ".join(IMAGE_SUFFIXES).decode()
     state = "is empty" if not (folders or others) else "holds no images"
-    return build_refusal(f"{name} {state}", f"looked for {looked} and .tar; correct the path, or put images there")
+    raise build_refusal(f"{name} {state}", f"looked for {looked} and .tar; correct the path, or put images there")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +26,13 @@ from streamd.daemon.starter.survey import (
     build_part_sources,
 )
 from streamd.dataset.files.lookup import iterate_likely_roots
+from streamd.dataset.files.table import read_requested_columns
 from streamd.dataset.labels import cells, columns
-from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty_texts
+from streamd.dataset.labels.cells import Column, Texts, find_empty_texts
 from streamd.dataset.labels.convert import compute_vector_width
 from streamd.dataset.labels.encode import MISSING_WORDS, NUMBER, raise_collected_faults
 from streamd.dataset.labels.text_encoding import decode_text
-from streamd.dataset.layouts import PART_NAMES, TEST, TRAIN, VALIDATION, Settings, split_words
+from streamd.dataset.layouts import PART_OF_WORD, TEST, TRAIN, VALIDATION, Settings, split_words
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
@@ -41,7 +43,6 @@ from streamd.errors import ConfigError, suggest_name
 # --- the type of a column of texts as a label: category, int or float; or why it is no label
 
 MAX_CLASSES: Final = 1000  # a column with more different texts holds names or remarks
-_ROW_NUMBERS: Final = "numbers the rows"
 _WHOLE: Final = r"^[+-]?[0-9]{1,18}$"
 _CODE: Final = r"^0[0-9]+$"  # 007 is a name and not the number 7
 # Whole numbers in a column with such a name are classes; in any other column they are quantities.
@@ -88,8 +89,7 @@ def guess_label_type(name: str, texts: Texts, *, is_chosen: bool = False) -> Lab
         return _guess_type_of_words(texts, levels, numbers)
     if _count_true(pc.match_substring_regex(texts, _WHOLE)) < rows:
         return LabelGuess("float")
-    guess = _guess_type_of_whole_numbers(name, texts, levels)
-    return LabelGuess("int") if guess.left_out == _ROW_NUMBERS and is_chosen else guess
+    return _guess_type_of_whole_numbers(name, texts, levels, is_chosen=is_chosen)
 
 
 def _guess_type_of_words(texts: Texts, levels: int, numbers: int) -> LabelGuess:
@@ -106,21 +106,18 @@ def _describe_no_numbers(texts: Texts, numbers: int) -> LabelGuess:
     return LabelGuess(None, f"no number in {format_count(len(texts) - numbers, 'row')}, such as {odd[:40]!r}")
 
 
-def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int) -> LabelGuess:
+def _guess_type_of_whole_numbers(name: str, texts: Texts, levels: int, *, is_chosen: bool) -> LabelGuess:
     rows = len(texts)
     if _count_true(pc.match_substring_regex(texts, _CODE)):
         guess = _guess_type_of_words(texts, levels, 0)
         return LabelGuess(guess.type, guess.left_out, "has leading zeros, so its numbers are taken as texts")
     if _CLASS_NAME.search(name.casefold()) and levels <= MAX_CLASSES:
         return LabelGuess("category")
-    if levels == rows and rows > 1 and (_ROW_NAME.search(name.casefold()) or _counts_rows(texts)):
-        return LabelGuess(None, _ROW_NUMBERS)
+    if levels == rows and rows > 1 and not is_chosen:
+        numbers_of_rows = pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64()).to_numpy()
+        if _ROW_NAME.search(name.casefold()) or (np.diff(numbers_of_rows) == 1).all():
+            return LabelGuess(None, "numbers the rows")
     return LabelGuess("int")
-
-
-def _counts_rows(texts: Texts) -> bool:
-    numbers = pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64()).to_numpy()
-    return bool((np.diff(numbers) == 1).all())
 
 
 def _count_true(mask: Any) -> int:
@@ -134,7 +131,6 @@ _SUFFIX_PATTERN: Final = "|".join(each.decode().replace(".", r"\.") for each in 
 _SUFFIX_ENDS: Final = tuple(each.decode() for each in IMAGE_SUFFIXES)
 _SHOWN_COLUMNS: Final = 10  # columns named in a message
 _PART_COLUMNS: Final = frozenset({"split", "part", "set", "subset", "partition", "phase", "dataset", "usage", "fold"})
-_PART_WORDS: Final = {word: part for part, words in PART_NAMES.items() for word in words}
 # Columns that say where a row belongs, even where their cells name no part.
 _FOLD_COLUMNS: Final = frozenset({"fold", "folds", "kfold", "k_fold", "cv_fold", "split", "partition"})
 _PEOPLE: Final = frozenset(
@@ -165,25 +161,30 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
     chosen = choices or StarterChoices()
     table = columns.read_table_header(path, PATH_KEY, columns.TextSettings(encoding=chosen.encoding))
-    _check_header(path, table.column_names)
-    counts = Counter(table.column_names)
-    positions = {
-        name: at
-        for at, name in enumerate(table.column_names)
-        if counts[name] == 1 and name and name not in table.picture_columns
-    }
-    for name in chosen.labels:
-        if name not in positions:
+    # A first line that names a picture that is there is a row, and no header.
+    for name in table.column_names:
+        if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:
             raise ConfigError(
-                f"--label: {format_path(path)} has no column {name!r}; its columns are: "
-                f"{format_list([*positions], _SHOWN_COLUMNS)}{suggest_name(name, positions)}"
+                f"{PATH_KEY}: the first line of {format_path(path)} names the picture {name!r}, so the table has no "
+                "column names: write them above that line, such as  file,label"
             )
+    counts = Counter(table.column_names)
+    names = [name for name in table.column_names if counts[name] == 1 and name and name not in table.picture_columns]
+    strange = next((name for name in chosen.labels if name not in names), None)
+    if strange is not None:
+        raise ConfigError(
+            f"--label: {format_path(path)} has no column {strange!r}; its columns are: "
+            f"{format_list(names, _SHOWN_COLUMNS)}{suggest_name(strange, names)}"
+        )
+    asked = [columns.ColumnRequest(name, PATH_KEY, PATH_KEY) for name in names]
     with raise_collected_faults() as faults:
-        found = columns.read_columns(table, list(positions.values()), faults)
-    mark = None if table.text is None else table.text.decimal_mark
-    rows = SourceRows(path, table.format_location)
-    by_name = {name: Column(found[at], f"column {name!r}", rows, PATH_KEY, mark) for name, at in positions.items()}
-    texts = _convert_text_columns(by_name)
+        by_name = {ask.column: column for ask, column in read_requested_columns(table, asked, faults).items()}
+    # All columns are read as texts but those of lists and the like, whose guess says what they hold.
+    texts: dict[str, Texts] = {}
+    for name, column in by_name.items():
+        if not cells.has_lists(column):
+            with suppress(ConfigError):
+                texts[name] = cells.convert_to_texts(column)
     try:
         image, others = find_image_columns(path, texts, chosen.root)
     except ConfigError as error:
@@ -196,13 +197,8 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     left_out |= dict.fromkeys(table.picture_columns, "holds pictures")
     if parts is not None:
         left_out[parts.column] = "says which rows are train and validation"
-    for name in positions.keys() - left_out.keys() - {image.name, *chosen.labels}:
-        if chosen.labels:
-            left_out[name] = "is not named by --label"
-        elif reason := _find_reason_of_name(name, has_parts=parts is not None):
-            left_out[name] = reason
     guesses = {
-        name: _guess_column(name, column, texts, is_chosen=name in chosen.labels)
+        name: _guess_column(name, column, texts, chosen.labels, has_parts=parts is not None)
         for name, column in by_name.items()
         if name != image.name and name not in left_out
     }
@@ -226,7 +222,7 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     notes = (
         *(() if image.found else (nothing_there,)),
         *(f"column {name} {guess.note}" for name, guess in guesses.items() if guess.note),
-        *_build_repetition_notes(path, texts, image.name, [*positions], labels),
+        *_build_repetition_notes(path, texts, image.name, names, labels),
     )
     # In the order of the table; a column without a name is the index of a data frame, and comes first.
     if counts[""]:
@@ -235,16 +231,8 @@ def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurve
     return DataSurvey(path, "table", sources, is_small, labels, left_out=in_order, notes=notes)
 
 
-def _find_reason_of_name(name: str, *, has_parts: bool) -> str:
-    """Returns why a column is no label by its name alone; empty if it may be one."""
-    small = name.casefold().replace(" ", "_")
-    if small in _FOLD_COLUMNS | _HELD_OUT_COLUMNS:
-        how = "" if has_parts else f"; source: {{where: {{{name}: VALUE}}}} takes the rows of one"
-        return f"says which part of the data a row belongs to{how}"
-    if not _PEOPLE.isdisjoint(split_words(name)):
-        how = "" if has_parts else f": split: {{validation: 0.2, by: {name}}} keeps the rows of each in one part"
-        return f"says whom a row is of{how}; --label {name} makes it a label"
-    return ""
+def _simplify_name(name: str) -> str:
+    return name.casefold().replace(" ", "_")
 
 
 def _build_repetition_notes(
@@ -279,27 +267,19 @@ def _build_repetition_notes(
         yield f"{rows} that is already in the list: each row is a sample of its own"
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    """Raises ConfigError where the first line names a picture that is there: it is a row, and no header."""
-    for name in names:
-        if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:
-            raise ConfigError(
-                f"{PATH_KEY}: the first line of {format_path(path)} names the picture {name!r}, so the table has no "
-                "column names: write them above that line, such as  file,label"
-            )
-
-
-def _convert_text_columns(by_name: Mapping[str, Column]) -> dict[str, Texts]:
-    """Returns the columns whose cells can be read as texts, which are all except lists and the like."""
-    texts: dict[str, Texts] = {}
-    for name, column in by_name.items():
-        if not cells.has_lists(column):
-            with suppress(ConfigError):  # `_guess_column` reports what it holds
-                texts[name] = cells.convert_to_texts(column)
-    return texts
-
-
-def _guess_column(name: str, column: Column, texts: Mapping[str, Texts], *, is_chosen: bool) -> LabelGuess:
+def _guess_column(
+    name: str, column: Column, texts: Mapping[str, Texts], chosen: Collection[str], *, has_parts: bool
+) -> LabelGuess:
+    """Returns what the column is as a label: by its name, if nobody has named labels, and then by its cells."""
+    is_chosen = name in chosen
+    if chosen and not is_chosen:
+        return LabelGuess(None, "is not named by --label")
+    if not is_chosen and _simplify_name(name) in _FOLD_COLUMNS | _HELD_OUT_COLUMNS:
+        how = "" if has_parts else f"; source: {{where: {{{name}: VALUE}}}} takes the rows of one"
+        return LabelGuess(None, f"says which part of the data a row belongs to{how}")
+    if not is_chosen and not _PEOPLE.isdisjoint(split_words(name)):
+        how = "" if has_parts else f": split: {{validation: 0.2, by: {name}}} keeps the rows of each in one part"
+        return LabelGuess(None, f"says whom a row is of{how}; --label {name} makes it a label")
     if name in texts:
         may_have_commas = column.decimal_mark in {",", "either"}
         plain = cells.replace_decimal_commas(texts[name]) if may_have_commas else texts[name]
@@ -327,32 +307,37 @@ def find_image_columns(
 
     Files are looked for below `root`, if that is given. Raises ConfigError if there is none.
     """
-    tried = (_try_image_column(path, name, column, root) for name, column in texts.items())
-    found = [each for each in tried if each is not None]
+    found: list[ImageColumn] = []
+    for name, column in texts.items():
+        # It names images if its cells name existing files, or if all of them have the suffix of an image.
+        names = _spread_names(column)
+        suffixed = pc.match_substring_regex(pc.utf8_lower(column), f"({_SUFFIX_PATTERN})$")
+        has_suffixes = bool(pc.all(suffixed).as_py())
+        if not names or not (has_suffixes or any(b"/" in each or b"." in each for each in names)):
+            continue
+        place, count = _find_root(path, names) if root is None else (root, _count_files(root, names))
+        # Without suffixes of images, a few cells may name existing files by chance, so all that were tried must.
+        if has_suffixes or (count and count == len(names)):
+            found.append(ImageColumn(name, place, count, len(names)))
     if not found:
         shown = ", ".join(list(texts)[:_SHOWN_COLUMNS]) + (", ..." if len(texts) > _SHOWN_COLUMNS else "")
-        remedy = _suggest_suffix(path, texts) or (
+        remedy = (
             "write the path of each image, with its suffix, into a column; the path is relative to the table's folder "
             "or to the parent of that folder"
         )
+        # A column may name files without their suffixes.
+        for (name, column), suffix in product(texts.items(), IMAGE_SUFFIXES):
+            names = [each + suffix for each in _spread_names(column)]
+            place, count = _find_root(path, names)
+            if count and count == len(names):
+                added = f"with {suffix.decode()} added, column {name!r} names files in {format_path(place)}"
+                remedy = f"{added}: add it"
+                break
         raise ConfigError(
             f"{PATH_KEY}: no column of {format_path(path)} names images; its columns are: {shown}; {remedy}"
         )
     best = max(found, key=lambda each: each.found)
     return best, [each.name for each in found if each is not best]
-
-
-def _try_image_column(path: Path, name: str, texts: Texts, given: Path | None) -> ImageColumn | None:
-    """Returns the column if its cells name existing files, or if all of them have the suffix of an image."""
-    names = _spread_names(texts)
-    has_suffixes = bool(pc.all(pc.match_substring_regex(pc.utf8_lower(texts), f"({_SUFFIX_PATTERN})$")).as_py())
-    if not names or not (has_suffixes or any(b"/" in each or b"." in each for each in names)):
-        return None
-    root, found = _find_root(path, names) if given is None else (given, _count_files(given, names))
-    # Without suffixes of images, a few cells may name existing files by chance, so all that were tried must.
-    if found and not has_suffixes and found < len(names):
-        return None
-    return ImageColumn(name, root, found, len(names)) if found or has_suffixes else None
 
 
 def _spread_names(texts: Texts) -> list[bytes]:
@@ -383,17 +368,6 @@ def _count_files(root: Path, names: Sequence[bytes]) -> int:
     return sum(is_file_beneath(root, name) for name in names)
 
 
-def _suggest_suffix(path: Path, texts: Mapping[str, Texts]) -> str:
-    """Returns the remedy if a column names files without their suffixes; empty if none does."""
-    for name, column in texts.items():
-        names = _spread_names(column)
-        for suffix in IMAGE_SUFFIXES:
-            root, found = _find_root(path, [each + suffix for each in names])
-            if found and found == len(names):
-                return f"with {suffix.decode()} added, column {name!r} names files in {format_path(root)}: add it"
-    return ""
-
-
 # --- the parts
 
 
@@ -409,7 +383,7 @@ def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
     """Returns the column each of whose cells names a part of the data, train among them; None if there is none."""
     truths = {word: truth for truth, words in columns.BOOLEAN_WORDS.items() for word in words}
     for name, column in texts.items():
-        small = name.casefold().replace(" ", "_")
+        small = _simplify_name(name)
         if small not in _PART_COLUMNS | _HELD_OUT_COLUMNS:
             continue
         levels: list[str] = pc.unique(column).to_pylist()
@@ -419,7 +393,7 @@ def find_parts(texts: Mapping[str, Texts]) -> TableParts | None:
                 return TableParts(name, {TRAIN: False, VALIDATION: True})
             continue
         # Standard case: each cell names a part, and no two words mean one.
-        words = {_PART_WORDS.get(level.casefold()): level for level in levels}
+        words = {PART_OF_WORD.get(level.casefold()): level for level in levels}
         if None not in words and len(words) == len(levels) > 1 and TRAIN in words:
             return TableParts(name, {part: words[part] for part in (TRAIN, VALIDATION, TEST) if part in words})
     return None

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from streamd.core.leaky_bucket import TimeShares
 from streamd.core.receipt import DigestPiece, add_digest_lanes, format_digest, split_into_pieces
 from streamd.core.spec import Cursor
 from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
 from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns, DigestWaiter
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.time_shares import TimeShares
 from streamd.limits import DIGEST_BURST_S, DIGEST_SHARE, DIGEST_TURN_ROWS, MAX_DIGEST_TURN_S
 
 _MAX_KEPT_DIGESTS: Final = 32  # of one user

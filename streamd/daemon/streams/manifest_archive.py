@@ -298,9 +298,7 @@ def _replace_list(config: Config, state: Path, exported: _ExportedList, bound: P
     listed = Manifest.open(path)
     quarantine = Quarantine(build_quarantine_path(path, transform), lambda: listed.list_id)
     verdicts = [each for each in exported.verdicts if 0 <= each.sample_id < listed.samples]
-    return len(
-        quarantine.append_new_bad_samples(BadSample(each.sample_id, each.reason, of_bytes=True) for each in verdicts)
-    )
+    return len(quarantine.append_new_bad_samples(BadSample(each.sample_id, each.reason) for each in verdicts))
 
 
 # --- The files of further images of a sample, as lists of samples take them to another host.

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -24,6 +26,38 @@ from streamd.core.host import open_regular_descriptor
 from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError
+from streamd.ipc.worker_messages import TRANSFORM_RAISED
+
+# --- Bad samples by kind.
+#
+# Kinds are few enough for the labels of a metric; there may be as many reasons as files.
+
+# `stale`: changed since it was listed. `gone`: cannot be opened. `damaged`: cut off or broken. `large`: beyond a bound.
+# `crash`: ended a worker. `transform`: the user's function raised. `unfit`: no decoder reads it, since it is a video, a
+# page of HTML, or an unsupported kind of image.
+FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
+
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
+
+_FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
+    ("transform", re.compile(re.escape(TRANSFORM_RAISED))),
+    ("stale", re.compile(r"stale\b|removed, or replaced")),
+    ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
+    ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
+    ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than |the file has \d+ bytes")),
+    ("damaged", re.compile(
+        r"(a damaged|an empty|its chunk|a file that begins with) |\d+ zero bytes|unreadable EXIF|a size |its size is "
+        r"|a TIFF (cut|truncated|whose)|a pixel"
+    )),
+)  # fmt: skip
+
+
+def classify_fault_reason(reason: str) -> FaultKind:
+    """Returns the kind of fault that a verdict's reason describes; `unfit` where no pattern matches."""
+    return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
+
+
+# --- their list
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +74,7 @@ _verdict_decoder: Final = msgspec.json.Decoder(_BadSampleLine)
 
 
 class Quarantine:
-    """Sample id -> reason, in memory and in an append-only file of one JSON object a line.
+    """Sample id -> reason, in memory and in an append-only file of one JSON object a line; and how many of each kind.
 
     `get_list_id` returns the identity of the list of samples. It is called only when there is a verdict, since it
     digests a column of the whole list. `needs_bytes`: verdicts are read only if they are on bytes that were read; what
@@ -52,13 +86,17 @@ class Quarantine:
         self._get_list_id = get_list_id
         self._needs_bytes = needs_bytes
         self.reasons: dict[int, str] = {}
+        self.counts_by_kind: Counter[FaultKind] = Counter()
         self._judged_by_bytes: set[int] = set()
         self._pictures: set[bytes] = set()
         self._counted = 0
 
     def list_bad_samples(self) -> list[BadSample]:
         """Returns all verdicts, in the order in which they were recorded."""
-        return [BadSample(each, reason, each in self._judged_by_bytes) for each, reason in self.reasons.items()]
+        return [
+            BadSample(each, reason, of_this_host=each not in self._judged_by_bytes)
+            for each, reason in self.reasons.items()
+        ]
 
     def count_bad_pictures(self, find_picture: Callable[[int, str], bytes]) -> int:
         """Returns how many pictures are at fault. `find_picture(sample_id, reason)` is called once for a verdict."""
@@ -109,7 +147,7 @@ class Quarantine:
             elif self._needs_bytes and not verdict.of_bytes:
                 of_copies += 1
             else:
-                self._remember(BadSample(verdict.sample_id, verdict.reason, verdict.of_bytes))
+                self._remember(BadSample(verdict.sample_id, verdict.reason, of_this_host=not verdict.of_bytes))
         if of_copies:
             count = format_count(of_copies, "verdict")
             file = escape_unprintable(self.path.name)
@@ -121,6 +159,7 @@ class Quarantine:
     def _remember(self, verdict: BadSample) -> None:
         if verdict.sample_id not in self.reasons:
             self.reasons[verdict.sample_id] = verdict.reason
+            self.counts_by_kind[classify_fault_reason(verdict.reason)] += 1
             if verdict.of_bytes:
                 self._judged_by_bytes.add(verdict.sample_id)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, compute_most_bad, replace_bad_sample_ids
+from streamd.core.bad_samples import MASKED, BadRow, BadSample, RowStatus, compute_most_bad, replace_bad_sample_ids
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, OrderId, PixelId, StreamShape, StreamSpec
@@ -22,7 +22,6 @@ from streamd.ipc.worker_messages import (
     TRANSFORM_RAISED,
     CachePlace,
     TransformPlace,
-    UnfilledRow,
     format_reason,
 )
 from streamd.limits import TASK_ROWS, TOLERATED_BAD
@@ -156,7 +155,7 @@ class ServedStream:
         location = self.manifest.file_name(sample_id).decode(errors="backslashreplace")
         return shown if shown == location else f"{shown} (packed as {location})"
 
-    def judge_unfilled_rows(self, rows: Sequence[UnfilledRow]) -> tuple[UnfilledRow, ...]:
+    def judge_unfilled_rows(self, rows: Sequence[BadSample]) -> tuple[BadSample, ...]:
         """Returns rows that workers could not fill, with the faults that must not become verdicts as passing ones.
 
         With `expect`, these are the faults of this host's copy: the stream stops if they do not pass.

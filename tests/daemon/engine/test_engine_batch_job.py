@@ -15,7 +15,7 @@ from streamd.core.spec import BatchKey
 from streamd.daemon.engine import batch_job
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import CachePlace, TaskDone, UnfilledRow
+from streamd.ipc.worker_messages import CachePlace, TaskDone
 from streamd.limits import (
     MAX_TASKS_AHEAD,
     TASK_ATTEMPTS,
@@ -94,7 +94,7 @@ def test_a_bad_sample_of_another_batch_refills_nothing(serve_images: Serve) -> N
 def test_passing_failures_are_retried_and_lasting_ones_are_not(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
     passing, lasting = (int(first.ids[row]) for row in (2, 3))
-    bad = (UnfilledRow(passing, "I/O error", lasting=False), UnfilledRow(lasting, "damaged", lasting=True))
+    bad = (BadSample(passing, "I/O error", lasting=False), BadSample(lasting, "damaged", lasting=True))
     task = job.make_retry_task(first, bad, itertools.count(9))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (9, [2], [passing])
     assert (task.failures, first.failures) == (1, 0)
@@ -165,7 +165,7 @@ def test_cache_hits_and_misses_are_counted_when_there_is_a_cache(stream: ServedS
 
 
 MS = 10**6
-AWAY = UnfilledRow(0, "gone", lasting=False, away=True)
+AWAY = BadSample(0, "gone", lasting=False, away=True)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from streamd.daemon.monitor.snapshot import (
-    FAULT_KINDS,
-    BadSamplePage,
-    BadSampleView,
-    build_bad_sample_page,
-    classify_fault_reason,
-)
+from streamd.daemon.monitor.snapshot import build_bad_sample_page
+from streamd.daemon.streams.quarantine import FAULT_KINDS, classify_fault_reason
 from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
 from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size
 from streamd.decode.resize import BadImageError, check_image_size
@@ -74,22 +71,27 @@ def test_many_reasons_make_few_kinds() -> None:
 REASONS = dict.fromkeys(range(100, 150), "a damaged JPEG: truncated")
 
 
-def some(before: int | None, reasons: dict[int, str] = REASONS) -> BadSamplePage:
+def some(before: int | None, reasons: dict[int, str] = REASONS) -> dict[str, Any]:
     return build_bad_sample_page(reasons, lambda sample_id: f"{sample_id}.jpg", before)
 
 
 def test_the_newest_come_first_with_file_reason_and_kind() -> None:
     told = some(None)
-    assert told.bad == 50
-    assert told.samples[0] == BadSampleView(149, "149.jpg", "a damaged JPEG: truncated", "damaged")
+    assert told["bad"] == 50
+    assert told["samples"][0] == {
+        "sample_id": 149,
+        "file": "149.jpg",
+        "reason": "a damaged JPEG: truncated",
+        "kind": "damaged",
+    }
 
 
 def test_paging_returns_each_sample_once() -> None:
     seen, before, lists = [], None, 0
     while True:
         told = some(before)
-        seen += [each.sample_id for each in told.samples]
-        before, lists = told.before, lists + 1
+        seen += [each["sample_id"] for each in told["samples"]]
+        before, lists = told["before"], lists + 1
         if before is None:
             break
     assert (seen, lists) == (list(range(149, 99, -1)), 3)
@@ -97,14 +99,14 @@ def test_paging_returns_each_sample_once() -> None:
 
 def test_samples_added_between_pages_shift_nothing() -> None:
     first = some(None)
-    more = some(first.before, {**REASONS, 7: "an empty file"})
-    assert more.samples[0].sample_id == first.samples[-1].sample_id - 1
+    more = some(first["before"], {**REASONS, 7: "an empty file"})
+    assert more["samples"][0]["sample_id"] == first["samples"][-1]["sample_id"] - 1
 
 
 @pytest.mark.parametrize("before", [0, None])
 def test_without_bad_samples_the_page_is_empty(before: int | None) -> None:
-    assert some(before, {}) == BadSamplePage(0, [], None)
+    assert some(before, {}) == {"bad": 0, "samples": [], "before": None}
 
 
 def test_a_position_beyond_the_list_gives_the_first_page() -> None:
-    assert some(10**17).samples == some(None).samples
+    assert some(10**17)["samples"] == some(None)["samples"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from support.sample_metrics import NOTHING, STATUS, Books
 
+from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.quarantine import Quarantine
@@ -16,16 +17,16 @@ from streamd.daemon.streams.served_stream import ServedStream
 def test_new_bad_samples_are_counted_by_kind(stream: ServedStream) -> None:
     builder = SnapshotBuilder(Books(streams={"train": stream}), ProcessStats())
     assert builder.take_snapshot().bad_counts == {"train": {}}
-    stream.quarantine.reasons.update({1: "stale: x", 2: "stale: y"})
+    stream.quarantine.append_new_bad_samples([BadSample(1, "stale: x"), BadSample(2, "stale: y")])
     assert builder.take_snapshot().bad_counts == {"train": {"stale": 2}}
-    stream.quarantine.reasons[3] = "a damaged PNG: z"
+    stream.quarantine.append_new_bad_samples([BadSample(3, "a damaged PNG: z")])
     assert builder.take_snapshot().bad_counts == {"train": {"stale": 2, "damaged": 1}}
 
 
 def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStream, tmp_path: Path) -> None:
     streams = {"train": stream}
     builder = SnapshotBuilder(Books(streams=streams), ProcessStats())
-    stream.quarantine.reasons[1] = "stale: x"
+    stream.quarantine.append_new_bad_samples([BadSample(1, "stale: x")])
     builder.take_snapshot()
     streams["train"] = replace(stream, quarantine=Quarantine(tmp_path / "other", str))
     assert builder.take_snapshot().bad_counts == {"train": {}}

@@ -105,12 +105,12 @@ async def test_without_expect_a_missing_file_is_a_verdict_that_stays_on_this_hos
     async with running(stream) as rig:
         rig.produce()
         await rig.filled()
-    assert stream.quarantine.list_bad_samples() == [BadSample(missing, "No such file or directory")]
+    assert stream.quarantine.list_bad_samples() == [BadSample(missing, "No such file or directory", of_this_host=True)]
 
 
 def test_verdicts_of_this_hosts_copy_do_not_count_with_expect(folder: Path) -> None:
     stream = open_expecting(folder, None)
-    verdicts = [BadSample(3, "a damaged JPEG", of_bytes=True), BadSample(4, "No such file or directory")]
+    verdicts = [BadSample(3, "a damaged JPEG"), BadSample(4, "No such file or directory", of_this_host=True)]
     stream.quarantine.append_new_bad_samples(verdicts)
     assert open_expecting(folder, None).quarantine.list_bad_samples() == verdicts
     assert open_expecting(folder, {"order": stream.spec.order_id}).quarantine.list_bad_samples() == verdicts[:1]

@@ -122,11 +122,11 @@ def test_a_copy_that_is_not_whole_is_refused_by_file_and_nothing_changes(one: Ho
 def test_only_verdicts_on_bytes_that_were_read_are_exported(one: Host, other: Host) -> None:
     stream = one.list_samples()
     stream.quarantine.append_new_bad_samples(
-        [BadSample(3, "a damaged JPEG", of_bytes=True), BadSample(4, "No such file or directory")]
+        [BadSample(3, "a damaged JPEG"), BadSample(4, "No such file or directory", of_this_host=True)]
     )
     (said,) = other.import_from(one)
     assert said.verdicts == 1
-    assert other.open().quarantine.list_bad_samples() == [BadSample(3, "a damaged JPEG", of_bytes=True)]
+    assert other.open().quarantine.list_bad_samples() == [BadSample(3, "a damaged JPEG")]
 
 
 def test_verdicts_of_the_importing_host_on_the_old_list_are_gone(one: Host, other: Host) -> None:

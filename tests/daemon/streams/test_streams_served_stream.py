@@ -20,7 +20,7 @@ from streamd.core.spec import Cursor, Segment
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream, count_dropped_samples
 from streamd.decode.decoders import BadImageError, decode_sample
-from streamd.ipc.worker_messages import TRANSFORM_RAISED, UnfilledRow
+from streamd.ipc.worker_messages import TRANSFORM_RAISED
 from streamd.limits import TASK_ROWS
 from streamd.worker.stream_reader import StreamReader
 
@@ -171,7 +171,7 @@ def find_faults(stream: ServedStream) -> list[BadSample]:
     rows = {name: np.empty(image.shape, image.dtype) for name, image in stream.spec.images.items()}
     for sample_id in range(stream.spec.samples):
         found = reader.read_sample(sample_id)
-        if isinstance(found, UnfilledRow):
+        if isinstance(found, BadSample):
             faults.append(BadSample(sample_id, found.reason))
             continue
         try:
