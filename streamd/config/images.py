@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -118,6 +118,13 @@ def list_normalize_rules(normalize: str | MeanStd, image: ImageConfig) -> Iterat
     if mode != "raw" and all(len(levels) == channels for levels in levels_of.values()):
         for key, levels in levels_of.items():
             found, is_level = format_yaml_value(levels), all(0 <= level <= _MAX_LEVEL for level in levels)
+            # What to write for levels that are meant for pixels from 0 to 1.
+            scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
+            name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
+            if name is not None:
+                remedy = f"normalize: {name}, or [{scaled}]"
+            else:
+                remedy = f"[{scaled}]; if the images really are that dark, use normalize: none and a layer of your own"
             yield (
                 not is_level,
                 ("normalize", key),
@@ -126,17 +133,5 @@ def list_normalize_rules(normalize: str | MeanStd, image: ImageConfig) -> Iterat
             yield (
                 is_level and max(levels) <= 1 and any(0 < level < 1 for level in levels),
                 ("normalize", key),
-                (
-                    f"found {found}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write "
-                    f"{_suggest_levels(levels)}"
-                ),
+                f"found {found}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write {remedy}",
             )
-
-
-def _suggest_levels(levels: Sequence[float]) -> str:
-    """Returns what to write for `levels` that are meant for pixels in 0-1."""
-    scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
-    name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
-    if name is not None:
-        return f"normalize: {name}, or [{scaled}]"
-    return f"[{scaled}]; if the images really are that dark, use normalize: none and a layer of your own"

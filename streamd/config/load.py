@@ -202,25 +202,18 @@ def _index_key_lines(root: Node) -> tuple[dict[KeyPath, int], tuple[ConfigProble
         if id(node) in walked:
             continue
         walked.add(id(node))
-        for key, line, child in _iterate_child_nodes(node):
+        children: list[tuple[str | int, int, Node]] = []
+        if isinstance(node, MappingNode):
+            children = [(str(key.value), key.start_mark.line + 1, value) for key, value in node.value]
+        elif isinstance(node, SequenceNode):
+            children = [(number, value.start_mark.line + 1, value) for number, value in enumerate(node.value)]
+        for key, line, child in children:
             place = (*keys, key)
             if place in lines:
                 problems.append(ConfigProblem(place, f"is written twice, first on line {lines[place]}; keep one"))
             lines[place] = line
             waiting.append((place, child))
     return lines, tuple(problems)
-
-
-def _iterate_child_nodes(node: Any) -> Iterator[tuple[str | int, int, Node]]:
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            yield str(key.value), key.start_mark.line + 1, value
-    elif isinstance(node, SequenceNode):
-        for number, value in enumerate(node.value):
-            yield number, value.start_mark.line + 1, value
-
-
-# --- Resolves `like:` and checks the names of streams, before any value is validated. Pure.
 
 
 # --- streams: their names, and the keys that they copy by `like`, before any value is validated; pure

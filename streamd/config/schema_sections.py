@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -527,12 +526,13 @@ SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
 
 
 # The type of a key in a configuration, by the type of the format's setting; other types are used as they are.
-_KEY_TYPES: Final[dict[object, object]] = {
+_READ_AS: Final[dict[Any, Any]] = {
     Path: DataPath,
     str: Text,
     tuple[float, float]: PixelRange,
     Mapping[str, Scalar]: dict[str, ScalarValue],
 }
+_KEY_TYPES: Final[dict[Any, Any]] = {**_READ_AS, **{each | None: read | None for each, read in _READ_AS.items()}}
 
 
 class SourceModel(ConfigModel):
@@ -554,21 +554,18 @@ def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:
     """Returns the model of a kind: a key for each setting, whose text editors show as its description."""
     hints = get_type_hints(settings, include_extras=True)
     declared: Any = settings  # the settings of every format are a dataclass
-    keys: dict[str, Any] = {}
+    keys: dict[str, Any] = {"kind": (Literal.__getitem__(settings.kind), ...)}
     for each in fields(declared):
         if not each.init:
             continue
         kind, *marks = get_args(hints[each.name])
-        is_optional = get_origin(kind) in {Union, UnionType} and NoneType in get_args(kind)
-        plain = next(part for part in get_args(kind) if part is not NoneType) if is_optional else kind
-        reader: Any = DataGlob if IS_PATTERN in marks else _KEY_TYPES.get(plain, plain)
         about = next(mark for mark in marks if isinstance(mark, str))
-        default = ... if each.default is MISSING else each.default
-        keys[each.name] = (reader | None if is_optional else reader, Field(default, description=about))
-    kind = Literal.__getitem__(settings.kind)
-    model = create_model(settings.__name__, __base__=SourceModel, __doc__=settings.__doc__, kind=(kind, ...), **keys)
-    model.settings = settings
-    made: type[SourceModel] = model
+        keys[each.name] = (
+            DataGlob if IS_PATTERN in marks else _KEY_TYPES.get(kind, kind),
+            Field(... if each.default is MISSING else each.default, description=about),
+        )
+    made: type[SourceModel] = create_model(settings.__name__, __base__=SourceModel, __doc__=settings.__doc__, **keys)
+    made.settings = settings
     return made
 
 

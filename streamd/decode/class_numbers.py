@@ -114,28 +114,23 @@ def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
         if picture.format == "BMP":
             restore_bmp_palette(picture, data)
         _check_holds_numbers(picture, len(data))
-        steps = _find_stored_steps(picture)
+        # The largest level that the file may hold, where Pillow spreads levels of fewer bits over 8 or 16.
+        args: Any = picture.tile[0].args if picture.tile else ()
+        if str(picture.format) == "PPM":
+            most = args[-1] if isinstance(args, tuple) and picture.mode != "1" else None
+            steps = most if isinstance(most, int) and most not in _WHOLE_LEVELS else None
+        else:
+            steps = _STEPS.get(str(args[0] if isinstance(args, tuple) and args else args).removesuffix("R"))
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
         picture.load()
         exif = picture.info.get("exif")
         orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return (picture if steps is None else _restore_stored_levels(picture, steps)), orientation
-
-
-def _find_stored_steps(picture: ImageFile.ImageFile) -> int | None:
-    """Returns the largest level that a file may hold, where Pillow spreads levels of fewer bits over 8 or 16."""
-    args: Any = picture.tile[0].args if picture.tile else ()
-    if str(picture.format) == "PPM":
-        most = args[-1] if isinstance(args, tuple) and picture.mode != "1" else None
-        return most if isinstance(most, int) and most not in _WHOLE_LEVELS else None
-    return _STEPS.get(str(args[0] if isinstance(args, tuple) and args else args).removesuffix("R"))
-
-
-def _restore_stored_levels(picture: Image.Image, steps: int) -> Image.Image:
-    """Returns the levels from 0 to `steps` that Pillow has spread over 0 to white, rounding to the nearest."""
-    white = _WHITES[picture.mode]
-    levels = (np.asarray(picture, dtype=np.int64) * steps + white // 2) // white
-    return Image.fromarray(levels.astype(np.uint8 if picture.mode == "L" else np.int32))
+        if steps is None:
+            return picture, orientation
+        # The levels from 0 to `steps` that Pillow has spread over 0 to white, rounded to the nearest.
+        white = _WHITES[picture.mode]
+        levels = (np.asarray(picture, dtype=np.int64) * steps + white // 2) // white
+        return Image.fromarray(levels.astype(np.uint8 if picture.mode == "L" else np.int32)), orientation
 
 
 def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:

@@ -203,7 +203,11 @@ def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
             chunk = data[at:end]
             # The second word of a name's first letter says whether a reader must know the chunk.
             is_critical = not name[0] & _ANCILLARY
-            if is_critical or name in _PIXEL_CHUNKS or (name == _PNG_EXIF and _has_right_checksum(chunk)):
+            if name == _PNG_EXIF:
+                is_kept = zlib.crc32(chunk[4:-_CHECKSUM_BYTES]) == int.from_bytes(chunk[-_CHECKSUM_BYTES:])
+            else:
+                is_kept = is_critical or name in _PIXEL_CHUNKS
+            if is_kept:
                 kept.append(chunk)
             at = end
         return b"".join(kept)
@@ -225,10 +229,6 @@ def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
         body = b"WEBP" + b"".join(chunks)
         return _RIFF_CHUNK.pack(b"RIFF", len(body)) + body
     return data
-
-
-def _has_right_checksum(chunk: bytes) -> bool:
-    return zlib.crc32(chunk[4:-_CHECKSUM_BYTES]) == int.from_bytes(chunk[-_CHECKSUM_BYTES:])
 
 
 def _find_pixel_storage(picture: ImageFile.ImageFile, data: bytes) -> PixelStorage:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from itertools import chain, repeat
 from typing import Final
 
 import numpy as np
@@ -75,18 +76,14 @@ def decode_probe_samples(images: Mapping[str, ImageSpec]) -> Iterator[dict[str, 
 
     Shorter runs of probes begin again. All samples use the same memory.
     """
-    rows = {name: _decode_probes_for_ever(image) for name, image in images.items()}
-    for _ in range(max(map(_count_probes, images.values()))):
+    rows = {
+        name: chain.from_iterable(map(decode_probe_images, repeat(image)))  # again and again
+        for name, image in images.items()
+    }
+    files_count = len(list(files("streamd.decode").joinpath("probes").iterdir()))
+    most = max(len(_PROBE_SIZES) if image.mode == "raw" else files_count for image in images.values())
+    for _ in range(most):
         yield {name: next(several) for name, several in rows.items()}
-
-
-def _decode_probes_for_ever(image: ImageSpec) -> Iterator[Row]:
-    while True:
-        yield from decode_probe_images(image)
-
-
-def _count_probes(image: ImageSpec) -> int:
-    return len(_PROBE_SIZES) if image.mode == "raw" else len(list(files("streamd.decode").joinpath("probes").iterdir()))
 
 
 def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:

@@ -9,13 +9,14 @@ import asyncio
 import os
 import shutil
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -421,6 +422,7 @@ def compute_pack_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
 
 
 _BLOCK_BATCHES: Final = 64  # batches whose ids are planned at a time
+_FILE_MODE: Final = 0o644
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,45 +456,73 @@ class WholeShards(NamedTuple):
     files: int = 0
 
 
-class PackWriter(Protocol):
+class PackWriter(ABC):
     """Writes one format. Used by one thread at a time.
 
-    Everything raises OSError when the disk refuses.
+    `whole_shards` has the shards that are whole: all after `finish_pack`, and before it none where the format is one
+    file. Everything raises OSError when the disk refuses.
     """
 
-    @property
-    def whole_shards(self) -> WholeShards:
-        """The shards that are whole: all after `finish_pack`, and before it none where the format is one file."""
+    def __init__(self, job: PackJob) -> None:
+        self._job, self._spec, self._manifest = job, job.stream.spec, job.stream.manifest
+        self._row_count = 0  # the rows that are written
+        self.whole_shards = WholeShards()
 
     def resume_after_shards(self, whole: WholeShards) -> None:
         """Continues after these shards, which are safe on the disk, and removes what lies beyond them.
 
         Must be called before anything else.
         """
+        self.whole_shards, self._row_count = whole, whole.rows
+        self._open_product()
 
+    @abstractmethod
+    def _open_product(self) -> None:
+        """Prepares the folder or the file for rows behind `whole_shards`."""
+
+    @abstractmethod
     def append_rows(self, rows: PackedRows) -> Words:
         """Writes more rows, and returns a checksum of each, (n,) uint64."""
 
+    @abstractmethod
     def sync_to_disk(self) -> None:
-        """Syncs all rows to the disk."""
+        """Syncs all rows to the disk, and drops them from the page cache, which other readers need, where it can."""
 
+    @abstractmethod
     def finish_pack(self, bad_ids: Ids) -> None:
         """Completes and closes the pack after the last row; the samples `bad_ids` were left out."""
 
+    @abstractmethod
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         """Yields the checksums of all rows, read back from the disk, a block at a time.
 
         Raises PackError if labels differ from those that were written.
         """
 
+    @abstractmethod
     def estimate_bytes(self) -> int:
         """Returns about how many bytes the whole pack takes on the disk."""
 
+    @abstractmethod
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         """Returns the keys of a stream's configuration that serve the pack at `pack_path`."""
 
+    @abstractmethod
     def close(self) -> None:
         """Closes all files."""
+
+    def _iterate_kept_rows(self, bad_ids: Ids) -> Iterator[tuple[slice, Ids]]:
+        """Yields the rows of the pack and the ids of their samples in order, a block at a time."""
+        start = 0
+        for ids in self._job.iterate_kept_ids(bad_ids):
+            yield slice(start, start + ids.size), ids
+            start += ids.size
+
+    def _iterate_row_blocks(self, row_bytes: int) -> Iterator[slice]:
+        """Yields the rows that are written, as many at a time as are decoded together."""
+        together = max(1, PACK_BATCH_BYTES // row_bytes)
+        for start in range(0, self._row_count, together):
+            yield slice(start, min(start + together, self._row_count))
 
 
 def build_read_mismatch_error(path: Path) -> PackError:
@@ -510,9 +540,40 @@ def drop_from_page_cache(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def write_all_at(descriptor: int, data: bytes | Pixels, offset: int) -> None:
-    """Writes all bytes at an offset. Raises OSError."""
-    memory = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
-    while memory:
-        written = os.pwrite(descriptor, memory, offset)
-        memory, offset = memory[written:], offset + written
+class ShardFiles:
+    """The files `build_path(0)`, `build_path(1)`, ..., of which one at a time is open for writing."""
+
+    def __init__(self, build_path: Callable[[int], Path]) -> None:
+        self.build_path = build_path
+        self._descriptor = self._open_number = -1
+
+    def remove_from(self, number: int) -> None:
+        """Removes the files from this number on."""
+        while (path := self.build_path(number)).exists():
+            path.unlink()
+            number += 1
+
+    def write_at(self, number: int, data: bytes | Pixels, offset: int) -> int:
+        """Writes all bytes at an offset of a file, and returns the file's descriptor. The file before it is synced."""
+        if number != self._open_number:
+            self.sync_to_disk()
+            self.close()
+            self._descriptor = os.open(self.build_path(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            self._open_number = number
+        memory = memoryview(data.data if isinstance(data, np.ndarray) else data).cast("B")
+        while memory:
+            written = os.pwrite(self._descriptor, memory, offset)
+            memory, offset = memory[written:], offset + written
+        return self._descriptor
+
+    def sync_to_disk(self) -> None:
+        """Syncs the open file to the disk, and drops it from the page cache, which other readers need."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Closes the open file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = self._open_number = -1

@@ -85,30 +85,26 @@ def pack(
       streamd pack train packed/train --format npy
       streamd pack train train.h5 --format hdf5 --shuffle
     """
-    packed = _run_pack(config, (stream, destination, format_, shuffle, restart, shard_bytes))
-    if json:
-        typer.echo(msgspec.json.encode(packed).decode())
-    else:
-        _print_result(packed, stream)
-
-
-def _run_pack(config: Path, given: tuple[str, Path, str, bool, bool, str | None]) -> PackResult:
-    """Packs a stream with the arguments of `pack`, and shows the progress."""
-    stream, destination, name, shuffle, restart, shard_bytes = given
     try:
-        from streamd.cli.pack import run  # noqa: PLC0415 - as above
+        from streamd.cli.pack import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
         from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - as above
-        from streamd.config.load import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.config.load import load_config  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
-    options = run.PackOptions(stream, destination, parse_format(name), shuffle, restart, parse_shard_size(shard_bytes))
+    options = run.PackOptions(
+        stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
+    )
     with create_progress_display() as shown, _redirect_warnings(shown.print_note):
         try:
-            return run.pack_stream(load_config(config), options, shown)
+            packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
             next_run = run.describe_next_run(options.format)
             shown.print_note(f"stopped; nothing has been put in place yet. Run the same command again: {next_run}")
             raise
+    if json:
+        typer.echo(msgspec.json.encode(packed).decode())
+    else:
+        _print_result(packed, stream)
 
 
 def parse_format(text: str) -> PackFormat:

@@ -42,7 +42,7 @@ from streamd.config.units import format_bytes
 from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors, read_regular_file
 from streamd.core.sampler import Ids
-from streamd.core.spec import ONLY_IMAGE, PixelId, StreamSpec, compute_identity
+from streamd.core.spec import ONLY_IMAGE, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.manifest import sync_folder
@@ -503,11 +503,16 @@ class _PackRun:
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
         loop = asyncio.get_running_loop()
         async with open_batch_decoder(self._stream, workers, memory_bytes) as decoder:
-            pack_identity = self._compute_pack_identity(await decoder.wait_for_pixel_id())
+            # Everything that decides the bytes of the pack.
+            spec, pixel_id = self._stream.spec, await decoder.wait_for_pixel_id()
+            layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
+            how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
+            rows = describe_packed_rows(spec)
+            pack_identity = compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, *rows, spec.bad_policy)
             account = self._resume_or_start(earlier_journal, pack_identity)
             check_free_space(self._workdir, self._writer.estimate_bytes())
-            packing = Phase("packing", "packed", "sample", self._stream.spec.sample_bytes)
-            self._progress.start_phase(packing, self._stream.spec.samples, account.done_samples)
+            packing = Phase("packing", "packed", "sample", spec.sample_bytes)
+            self._progress.start_phase(packing, spec.samples, account.done_samples)
             began_s = time.monotonic()
             with ThreadPoolExecutor(1, "writer") as thread:
                 decoder.request_batches_from(account.next_batch_index)
@@ -519,14 +524,6 @@ class _PackRun:
                 # The rate of a pack counts until its last row is safe on the disk.
                 await loop.run_in_executor(thread, account.sync_to_disk)
             return account, time.monotonic() - began_s
-
-    def _compute_pack_identity(self, pixel_id: PixelId) -> str:
-        """Computes the identity of the pack, from everything that decides its bytes."""
-        spec = self._stream.spec
-        layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
-        how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
-        rows = describe_packed_rows(spec)
-        return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, *rows, spec.bad_policy)
 
     def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
         """Continues an interrupted run or begins a new pack. Raises PackError if data or settings have changed."""

@@ -25,6 +25,7 @@ import numpy as np
 from streamd.cli.pack.batches import (
     PackedRows,
     PackJob,
+    PackWriter,
     WholeShards,
     build_read_mismatch_error,
     combine_checksums,
@@ -50,7 +51,7 @@ from streamd.dataset.manifest.columns import (
     choose_unused_key,
 )
 from streamd.errors import MissingExtraError
-from streamd.limits import MIB, PACK_BATCH_BYTES
+from streamd.limits import MIB
 
 try:
     import h5py
@@ -61,12 +62,12 @@ _MIN_ALIGNED_BYTES: Final = 16384  # objects from this size on begin at a whole 
 _EXTRA_SAMPLE_BYTES: Final = 128  # for each sample, mostly for its name
 
 
-class Hdf5Writer:
+class Hdf5Writer(PackWriter):
     """Writes `hdf5`."""
 
     def __init__(self, job: PackJob) -> None:
-        spec = job.stream.spec
-        self._job = job
+        super().__init__(job)
+        spec = self._spec
         self._datasets = choose_dataset_names(spec)
         # The datasets that are written as the rows come: their shapes and dtypes, in the order of a row's arrays.
         self._row_datasets: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
@@ -78,14 +79,11 @@ class Hdf5Writer:
                 width = label.width + (label.type == "points")  # a point has its visibility beside it
                 self._row_datasets[f"labels/{name}"] = (label.rows, width), np.dtype("<f4")
         self._row_bytes = job.row_bytes + sum(compute_box_bytes(spec).values())
-        self._row_count = 0
-        self.whole_shards = WholeShards()
         self._file: Any = None
 
-    def resume_after_shards(self, whole: WholeShards) -> None:
-        self.whole_shards, self._row_count = whole, whole.rows
-        if not whole.files:
-            self._file = self._create_file(self._job.product_path, self._job.stream.spec.samples)
+    def _open_product(self) -> None:
+        if not self.whole_shards.files:
+            self._file = self._create_file(self._job.product_path, self._spec.samples)
 
     def _create_file(self, path: Path, rows: int) -> Any:
         """Creates a file with the datasets of images, boxes and points, in one piece and not yet filled."""
@@ -103,8 +101,8 @@ class Hdf5Writer:
         return file
 
     def append_rows(self, rows: PackedRows) -> Words:
-        manifest, stop = self._job.stream.manifest, self._row_count + rows.ids.size
-        boxes = {name: build_fixed_boxes(manifest.labels[name], each) for name, each in rows.boxes.items()}
+        stop = self._row_count + rows.ids.size
+        boxes = {name: build_fixed_boxes(self._manifest.labels[name], each) for name, each in rows.boxes.items()}
         written = PackedRows(rows.ids, rows.images, boxes)
         for name, array in zip(self._row_datasets, written.iterate_arrays(), strict=True):
             self._file[name][self._row_count : stop] = array
@@ -112,21 +110,20 @@ class Hdf5Writer:
         return written.compute_checksums()
 
     def sync_to_disk(self) -> None:
-        """Syncs what the library has written, and drops it from the page cache, which other readers need."""
         self._file.flush()
         drop_from_page_cache(self._job.product_path)
 
     def finish_pack(self, bad_ids: Ids) -> None:
-        if self._row_count < self._job.stream.spec.samples:
+        if self._row_count < self._spec.samples:
             # Some samples were left out: the rows are copied into a file of the size that they need.
             smaller = self._create_file(self._job.scratch_path, self._row_count)
             for name in self._row_datasets:
-                for block in self._iterate_row_blocks():
+                for block in self._iterate_row_blocks(self._row_bytes):
                     smaller[name][block] = self._file[name][block]
             self.close()
             self._file = smaller
             self._job.scratch_path.replace(self._job.product_path)
-        for name, spec in self._job.stream.spec.labels.items():
+        for name, spec in self._spec.labels.items():
             if spec.classes:
                 self._file[f"classes/{name}"] = _encode_text_values(build_class_array(spec))
         # Texts have the width of the longest, which is known after one look at all of them.
@@ -141,24 +138,17 @@ class Hdf5Writer:
         self.close()
         self.whole_shards = WholeShards(self._row_count, 1)
 
-    def _iterate_row_blocks(self) -> Iterator[slice]:
-        together = max(1, PACK_BATCH_BYTES // self._row_bytes)
-        for start in range(0, self._row_count, together):
-            yield slice(start, min(start + together, self._row_count))
-
     def _iterate_column_blocks(self, bad_ids: Ids) -> Iterator[tuple[slice, str, CellValues]]:
         """Yields the columns beside the images, some rows at a time: the rows, the column's name, and its values."""
-        manifest, start = self._job.stream.manifest, 0
+        manifest = self._manifest
         names = choose_name_key(manifest.labels)
-        for ids in self._job.iterate_kept_ids(bad_ids):
-            rows = slice(start, start + ids.size)
+        for rows, ids in self._iterate_kept_rows(bad_ids):
             for name, values in collect_sample_cells(manifest, ids).items():
                 key = PACKED_NAMES_ARRAY if name == names else f"labels/{name}"
                 yield rows, key, _encode_text_values(values)
                 spec = manifest.labels.get(name)
                 if spec is not None and spec.type == "category" and values.dtype.kind == "U":
                     yield rows, f"numbers/{name}", manifest.gather_label(name, ids)
-            start = rows.stop
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         drop_from_page_cache(self._job.product_path)
@@ -166,18 +156,17 @@ class Hdf5Writer:
             for rows, name, values in self._iterate_column_blocks(bad_ids):
                 if not np.array_equal(file[name][rows], values):
                     raise build_read_mismatch_error(self._job.product_path)
-            for block in self._iterate_row_blocks():
+            for block in self._iterate_row_blocks(self._row_bytes):
                 yield combine_checksums(
                     [compute_row_checksums(view_row_bytes(file[name][block])) for name in self._row_datasets]
                 )
 
     def estimate_bytes(self) -> int:
-        return (len(self._row_datasets) + 1) * MIB + self._job.stream.spec.samples * (
-            self._row_bytes + _EXTRA_SAMPLE_BYTES
-        )
+        alignment_bytes = (len(self._row_datasets) + 1) * MIB
+        return alignment_bytes + self._spec.samples * (self._row_bytes + _EXTRA_SAMPLE_BYTES)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec, source = self._job.stream.spec, {"kind": "hdf5", "path": str(pack_path)}
+        spec, source = self._spec, {"kind": "hdf5", "path": str(pack_path)}
         if is_only_image(spec):
             only = {**source, "images": f"/{PACKED_IMAGES_ARRAY}"}
             return build_decoded_pack_settings(only, spec, "/labels/{}")

@@ -19,6 +19,7 @@ from typing import Any, Final
 from streamd.cli.pack.batches import (
     PackedRows,
     PackJob,
+    PackWriter,
     WholeShards,
     build_read_mismatch_error,
     compute_blob_checksums,
@@ -57,12 +58,12 @@ _VALUES_PER_READ: Final = 256  # values, when they are read back
 _SPARE_BYTES: Final = 4 * MIB  # pages of the tree, and of those that a transaction sets free
 
 
-class LmdbWriter:
+class LmdbWriter(PackWriter):
     """Writes `lmdb`: a transaction for each batch, without a sync of its own, since a killed pack begins again."""
 
     def __init__(self, job: PackJob) -> None:
-        self._job = job
-        spec = job.stream.spec
+        super().__init__(job)
+        spec = self._spec
         self._image_keys = {ONLY_IMAGE: PACK_IMAGE} if is_only_image(spec) else {name: name for name in spec.images}
         if is_only_image(spec) and PACK_IMAGE in spec.labels:
             raise ConfigError(
@@ -73,17 +74,14 @@ class LmdbWriter:
         labels = {name: compute_text_width(label) for name, label in spec.labels.items() if not label.is_ragged}
         self._text_widths = {**labels, **weights}
         self._name_key, self._name_bytes = choose_name_key(taken), _find_longest_name_bytes(job)
-        self._row_count = 0
-        self.whole_shards = WholeShards()
         self._environment: Any = None
 
     @property
     def _data_file_path(self) -> Path:
         return self._job.product_path / "data.mdb"
 
-    def resume_after_shards(self, whole: WholeShards) -> None:
-        self.whole_shards, self._row_count = whole, whole.rows
-        if whole.files:
+    def _open_product(self) -> None:
+        if self.whole_shards.files:
             return
         self._job.product_path.mkdir()
         # The map costs only address space. Twice of what is expected is never full.
@@ -97,14 +95,13 @@ class LmdbWriter:
             os.posix_fallocate(file.fileno(), 0, self.estimate_bytes())
 
     def append_rows(self, rows: PackedRows) -> Words:
-        manifest = self._job.stream.manifest
-        values = collect_sample_cells(manifest, rows.ids, self._image_keys.values())
+        values = collect_sample_cells(self._manifest, rows.ids, self._image_keys.values())
         arrays: dict[str, CellValues] = {self._image_keys[name]: images for name, images in rows.images.items()}
         for name, width in self._text_widths.items():
             # A label's entry in each sample is (n, 1) or (n, k); texts have one width.
             entries = values[name].astype(f"<U{width}") if values[name].dtype.kind == "U" else values[name]
             arrays[name] = entries[:, None] if entries.ndim == 1 else entries
-        arrays |= {name: build_fixed_boxes(manifest.labels[name], boxes) for name, boxes in rows.boxes.items()}
+        arrays |= {name: build_fixed_boxes(self._manifest.labels[name], boxes) for name, boxes in rows.boxes.items()}
         arrays[self._name_key] = encode_names(values[self._name_key]).astype(f"S{self._name_bytes}")[:, None]
         blobs = [
             encode_sample({name: entries[row] for name, entries in arrays.items()}) for row in range(rows.ids.size)
@@ -144,7 +141,7 @@ class LmdbWriter:
                     yield compute_blob_checksums(blob for _, blob in some)
 
     def estimate_bytes(self) -> int:
-        spec = self._job.stream.spec
+        spec = self._spec
         labels = 4 * sum(self._text_widths.values()) + 8 * sum(max(label.width, 1) for label in spec.labels.values())
         arrays = spec.sample_bytes + sum(compute_box_bytes(spec).values()) + len(self._image_keys) * _EXTRA_ARRAY_BYTES
         # A value takes pages of its own, and has its share of the tree above.
@@ -152,7 +149,7 @@ class LmdbWriter:
         return spec.samples * -(-value // _PAGE_BYTES) * _PAGE_BYTES + _SPARE_BYTES
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec, source = self._job.stream.spec, {"kind": "lmdb", "path": str(pack_path)}
+        spec, source = self._spec, {"kind": "lmdb", "path": str(pack_path)}
         if is_only_image(spec):
             return build_decoded_pack_settings({**source, "images": PACK_IMAGE}, spec)
         return build_decoded_pack_settings(source, spec, places=self._image_keys, taken=self._image_keys.values())

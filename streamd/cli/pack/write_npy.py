@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +22,14 @@ from streamd.cli.pack.batches import (
     BoxRows,
     PackedRows,
     PackJob,
+    PackWriter,
+    ShardFiles,
     WholeShards,
     build_read_mismatch_error,
     combine_checksums,
     compute_box_bytes,
     compute_row_checksums,
     drop_from_page_cache,
-    write_all_at,
 )
 from streamd.cli.pack.label_cells import (
     CellValues,
@@ -43,31 +43,27 @@ from streamd.core.spec import ONLY_IMAGE, ImageSpec, LabelSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.columns import PACKED_TABLE
 from streamd.errors import PackError
-from streamd.limits import PACK_BATCH_BYTES
 
 _HEADER_BYTES: Final = 128
 _ONLY_STEM: Final = "images"
 _EXTRA_SAMPLE_BYTES: Final = 64  # for a sample's row in the table, mostly for its name
-_FILE_MODE: Final = 0o644
 _UNBOUNDED_ROWS: Final = 1 << 62  # rows in a temporary file
 RowBytes = npt.NDArray[np.uint8]
 
 
-@dataclass(slots=True)
-class RowFiles:
-    """The files `path(0)`, `path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
+class RowFiles(ShardFiles):
+    """The files of rows `build_path(0)`, `build_path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
 
     Every row is written at its own offset, so a run that continues after row n overwrites rows that an interrupted run
     may have written in part.
     """
 
-    build_path: Callable[[int], Path]
-    header_bytes: int
-    row_bytes: int
-    rows_per_file: int
-    row_count: int = 0
-    _descriptor: int = -1
-    _file_number: int = -1
+    def __init__(
+        self, build_path: Callable[[int], Path], header_bytes: int, row_bytes: int, rows_per_file: int
+    ) -> None:
+        super().__init__(build_path)
+        self.header_bytes, self.row_bytes, self.rows_per_file = header_bytes, row_bytes, rows_per_file
+        self.row_count = 0
 
     def truncate_after_rows(self, rows: int) -> None:
         """Continues after this many rows, and removes everything after them."""
@@ -75,37 +71,18 @@ class RowFiles:
         number, within = divmod(rows, self.rows_per_file)
         if within and self.build_path(number).exists():
             os.truncate(self.build_path(number), self.header_bytes + within * self.row_bytes)
-        beyond = number + bool(within)
-        while self.build_path(beyond).exists():
-            self.build_path(beyond).unlink()
-            beyond += 1
+        self.remove_from(number + bool(within))
 
     def append_rows(self, images: Pixels) -> None:
         """Writes more rows."""
         while len(images):
             number, within = divmod(self.row_count, self.rows_per_file)
             part, images = images[: self.rows_per_file - within], images[self.rows_per_file - within :]
-            if number != self._file_number:
-                self.sync_to_disk()
-                self.close()
-                self._descriptor = os.open(self.build_path(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-                self._file_number = number
             offset = self.header_bytes + within * self.row_bytes
-            write_all_at(self._descriptor, np.ascontiguousarray(part), offset)
+            descriptor = self.write_at(number, np.ascontiguousarray(part), offset)
             # The rows go to the disk at once. Otherwise it would be idle until the next sync, which would take longer.
-            os.posix_fadvise(self._descriptor, offset, part.nbytes, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, offset, part.nbytes, os.POSIX_FADV_DONTNEED)
             self.row_count += len(part)
-
-    def sync_to_disk(self) -> None:
-        """Syncs all rows to the disk, and drops them from the page cache, which other readers need."""
-        if self._descriptor >= 0:
-            os.fdatasync(self._descriptor)
-            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = self._file_number = -1
 
     def list_row_counts(self) -> list[int]:
         """Returns the number of rows of each file."""
@@ -128,7 +105,7 @@ class RowFiles:
         return rows
 
 
-class NpyWriter:
+class NpyWriter(PackWriter):
     """Writes `npy`. One file of each image takes at most `shard_bytes`, unless a single row takes more.
 
     Boxes and points as they are delivered are known only while rows are written, so they wait for the end as rows of
@@ -136,8 +113,8 @@ class NpyWriter:
     """
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
-        images = job.stream.spec.images
-        self._job = job
+        super().__init__(job)
+        images = self._spec.images
         self._rows_per_file = max(1, shard_bytes // max(image.row_bytes for image in images.values()))
         self._stems = choose_file_stems(images)
         self._image_files = {
@@ -146,7 +123,7 @@ class NpyWriter:
         }
         self._box_files = {
             name: RowFiles(partial(self._build_box_path, number), 0, row_bytes, _UNBOUNDED_ROWS)
-            for number, (name, row_bytes) in enumerate(compute_box_bytes(job.stream.spec).items())
+            for number, (name, row_bytes) in enumerate(compute_box_bytes(self._spec).items())
         }
         self._all_files = [*self._image_files.values(), *self._box_files.values()]
 
@@ -158,23 +135,17 @@ class NpyWriter:
         name = f"{self._job.scratch_path.name}-boxes-{label}" + (f"-{number}" if number else "")
         return self._job.scratch_path.with_name(name)
 
-    @property
-    def _row_count(self) -> int:
-        return self._all_files[0].row_count
-
-    @property
-    def whole_shards(self) -> WholeShards:
-        files = self._row_count // self._rows_per_file
-        return WholeShards(files * self._rows_per_file, files)
-
-    def resume_after_shards(self, whole: WholeShards) -> None:
+    def _open_product(self) -> None:
         self._job.product_path.mkdir(exist_ok=True)
         for files in self._all_files:
-            files.truncate_after_rows(whole.rows)
+            files.truncate_after_rows(self._row_count)
 
     def append_rows(self, rows: PackedRows) -> Words:
         for files, array in zip(self._all_files, rows.iterate_arrays(), strict=True):
             files.append_rows(array)
+        self._row_count += rows.ids.size
+        whole = self._row_count // self._rows_per_file
+        self.whole_shards = WholeShards(whole * self._rows_per_file, whole)
         return rows.compute_checksums()
 
     def sync_to_disk(self) -> None:
@@ -184,38 +155,37 @@ class NpyWriter:
     def finish_pack(self, bad_ids: Ids) -> None:
         self.close()
         for name, files in self._image_files.items():
-            image = self._job.stream.spec.images[name]
+            image = self._spec.images[name]
             for number, count in enumerate(files.list_row_counts()):
                 with self._build_rows_path(name, number).open("r+b") as file:
                     file.write(_encode_npy_header((count, *image.shape), image.dtype))
         # An empty table has the types of all columns.
-        spec, no_ids = self._job.stream.spec, np.empty(0, np.int64)
-        no_boxes = {name: np.empty((0, *spec.labels[name].shape), np.float32) for name in self._box_files}
-        schema = self._build_label_table(no_ids, no_boxes).schema
+        no_boxes = {name: np.empty((0, *self._spec.labels[name].shape), np.float32) for name in self._box_files}
+        schema = self._build_label_table(np.empty(0, np.int64), no_boxes).schema
         with pq.ParquetWriter(self._job.product_path / PACKED_TABLE, schema) as writer:
             for table in self._iterate_label_tables(bad_ids):
                 writer.write_table(table, row_group_size=len(table))
+        # The last file of each image is whole, however few rows it has.
+        self.whole_shards = WholeShards(self._row_count, len(self._all_files[0].list_row_counts()))
 
     def _iterate_label_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
         """Yields the labels, and the boxes and points as delivered, of the pack's samples, a block at a time."""
-        spec, first = self._job.stream.spec, 0
-        for ids in self._job.iterate_kept_ids(bad_ids):
-            stop = first + ids.size
+        for rows, ids in self._iterate_kept_rows(bad_ids):
             boxes = {
-                name: files.read_rows(first, stop).view(np.float32).reshape(-1, *spec.labels[name].shape)
+                name: files.read_rows(rows.start, rows.stop)
+                .view(np.float32)
+                .reshape(-1, *self._spec.labels[name].shape)
                 for name, files in self._box_files.items()
             }
             if ids.size:
                 yield self._build_label_table(ids, boxes)
-            first = stop
 
     def _build_label_table(self, ids: Ids, delivered: Mapping[str, BoxRows]) -> pa.Table:
-        manifest = self._job.stream.manifest
-        values = collect_sample_cells(manifest, ids)
-        columns = {name: _build_label_column(each, manifest.labels.get(name)) for name, each in values.items()}
+        values = collect_sample_cells(self._manifest, ids)
+        columns = {name: _build_label_column(each, self._manifest.labels.get(name)) for name, each in values.items()}
         for name, rows in delivered.items():
             # The cells are lists of boxes or points, each a list of numbers.
-            boxes = collect_delivered_boxes(manifest, name, ids, rows)
+            boxes = collect_delivered_boxes(self._manifest, name, ids, rows)
             total, width = boxes.numbers.shape
             numbers: pa.Array[Any] = pa.array(boxes.numbers.reshape(-1))
             lists: pa.Array[Any] = pa.ListArray.from_arrays((np.arange(total + 1) * width).tolist(), numbers)
@@ -232,19 +202,18 @@ class NpyWriter:
         for files in self._all_files:
             for number in range(len(files.list_row_counts())):
                 drop_from_page_cache(files.build_path(number))
-        together = max(1, PACK_BATCH_BYTES // sum(files.row_bytes for files in self._all_files))
-        for start in range(0, self._row_count, together):
-            stop = min(start + together, self._row_count)
-            yield combine_checksums([compute_row_checksums(files.read_rows(start, stop)) for files in self._all_files])
+        for rows in self._iterate_row_blocks(sum(files.row_bytes for files in self._all_files)):
+            yield combine_checksums(
+                [compute_row_checksums(files.read_rows(rows.start, rows.stop)) for files in self._all_files]
+            )
 
     def estimate_bytes(self) -> int:
-        samples = self._job.stream.spec.samples
         # Boxes and points are written twice: to temporary files, and to the table.
         boxes = 2 * sum(files.row_bytes for files in self._box_files.values())
-        return samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES + boxes)
+        return self._spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES + boxes)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec = self._job.stream.spec
+        spec = self._spec
         source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / PACKED_TABLE)}
         if is_only_image(spec):
             return build_decoded_pack_settings(source, spec)

@@ -13,7 +13,6 @@ images.
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +28,11 @@ from streamd.cli.pack.batches import (
     BoxRows,
     PackedRows,
     PackJob,
+    PackWriter,
+    ShardFiles,
     WholeShards,
     compute_blob_checksums,
     drop_from_page_cache,
-    write_all_at,
 )
 from streamd.cli.pack.label_cells import (
     build_encoded_image_settings,
@@ -184,15 +184,16 @@ def _encode_tar_header(name: bytes, size: int) -> bytes:
 _EXTRA_IMAGE_BYTES: Final = 2 * tarfile.BLOCKSIZE  # for the header of an image, and the padding behind it
 _EXTRA_SAMPLE_BYTES: Final = 4 * tarfile.BLOCKSIZE  # for the two small members
 _BOX_TEXT_BYTES: Final = 64  # of a box or a point in a .json
-_FILE_MODE: Final = 0o644
 
 
-class TarWriter:
+class TarWriter(PackWriter):
     """Writes `tar`. A shard ends when it has at least `shard_bytes`."""
 
     def __init__(self, job: PackJob, shard_bytes: int) -> None:
-        self._job, self._shard_bytes = job, shard_bytes
-        stream, spec = job.stream, job.stream.spec
+        super().__init__(job)
+        stream, spec = job.stream, self._spec
+        self._shard_bytes, self._shard_offset = shard_bytes, 0
+        self._files = ShardFiles(lambda shard: job.product_path / f"{shard:06}.tar")
         self._reader = StreamReader.open(spec, stream.manifest_path)
         categories = [name for name, label in spec.labels.items() if label.type == "category"]
         self._class_label = categories[0] if len(categories) == 1 else None
@@ -200,20 +201,10 @@ class TarWriter:
             None if is_only_image(spec) and spec.image.mode != "raw" else choose_image_suffixes(spec, stream.manifest)
         )
         self._png_threads = ThreadPoolExecutor(min(4, count_processors()), "png")
-        self.whole_shards = WholeShards()
-        self._shard_offset = self._row_count = 0
-        self._descriptor = -1  # of the shard behind the whole ones, while it is written
 
-    def _build_shard_path(self, shard: int) -> Path:
-        return self._job.product_path / f"{shard:06}.tar"
-
-    def resume_after_shards(self, whole: WholeShards) -> None:
+    def _open_product(self) -> None:
         self._job.product_path.mkdir(exist_ok=True)
-        self.whole_shards, self._row_count = whole, whole.rows
-        beyond = whole.files
-        while (path := self._build_shard_path(beyond)).exists():
-            path.unlink()
-            beyond += 1
+        self._files.remove_from(self.whole_shards.files)
 
     def append_rows(self, rows: PackedRows) -> Words:
         return compute_blob_checksums(
@@ -222,12 +213,8 @@ class TarWriter:
 
     def _write_sample(self, images: Mapping[str, bytes], labels: Mapping[str, bytes]) -> bytes:
         """Writes a sample and returns its bytes."""
-        if self._descriptor < 0:
-            path = self._build_shard_path(self.whole_shards.files)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-            self._shard_offset = 0
         record = encode_sample(self._row_count, {**images, **labels})
-        write_all_at(self._descriptor, record, self._shard_offset)
+        self._files.write_at(self.whole_shards.files, record, self._shard_offset)
         self._shard_offset += len(record)
         self._row_count += 1
         if self._shard_offset >= self._shard_bytes:
@@ -235,24 +222,23 @@ class TarWriter:
         return record
 
     def _finish_shard(self) -> None:
-        write_all_at(self._descriptor, END_BLOCKS, self._shard_offset)
-        self.sync_to_disk()
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._files.write_at(self.whole_shards.files, END_BLOCKS, self._shard_offset)
+        self._files.sync_to_disk()
+        self._files.close()
+        self._shard_offset = 0
         self.whole_shards = WholeShards(self._row_count, self.whole_shards.files + 1)
 
     def sync_to_disk(self) -> None:
-        if self._descriptor >= 0:
-            os.fdatasync(self._descriptor)
+        self._files.sync_to_disk()
 
     def finish_pack(self, bad_ids: Ids) -> None:
         del bad_ids
-        if self._descriptor >= 0:
+        if self._shard_offset:
             self._finish_shard()
 
     def _iterate_image_members(self, rows: PackedRows) -> Iterator[dict[str, bytes]]:
         """Yields the encoded images of each sample, by suffix."""
-        specs = list(self._job.stream.spec.images.values())
+        specs = list(self._spec.images.values())
 
         def encode_images(images: Sequence[Pixels]) -> tuple[bytes, ...]:
             return tuple(encode_image(image, spec) for image, spec in zip(images, specs, strict=True))
@@ -291,7 +277,7 @@ class TarWriter:
         for name, boxes in rows.boxes.items():
             # Files are kept as they are, with the boxes of their upright pictures.
             if manifest.arrays is None:
-                label = self._job.stream.spec.labels[name]
+                label = self._spec.labels[name]
                 columns[name] = list_upright_boxes(
                     label, (self._read_upright_boxes(label, each) for each in ids.tolist())
                 )
@@ -304,7 +290,7 @@ class TarWriter:
 
     def _read_upright_boxes(self, label: LabelSpec, sample_id: int) -> BoxRows:
         """Returns the boxes or points of a sample for its upright picture, since a pack does not keep other sizes."""
-        manifest, images = self._reader.manifest, self._job.stream.spec.images
+        manifest, images = self._reader.manifest, self._spec.images
         found = manifest.ragged_column(label.name).read_sample(sample_id)
         if not len(found) or (drawn := manifest.lookup_drawn_size(sample_id)) is None:
             return found
@@ -315,19 +301,20 @@ class TarWriter:
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
         for shard in range(self.whole_shards.files):
-            drop_from_page_cache(self._build_shard_path(shard))
-            with self._build_shard_path(shard).open("rb") as file:
+            path = self._files.build_path(shard)
+            drop_from_page_cache(path)
+            with path.open("rb") as file:
                 yield compute_blob_checksums(iterate_shard_samples(file))
 
     def estimate_bytes(self) -> int:
-        spec, manifest = self._job.stream.spec, self._reader.manifest
+        spec, manifest = self._spec, self._reader.manifest
         held = int(manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
         boxes = sum(len(manifest.ragged_column(name).numbers) for name, label in spec.labels.items() if label.is_ragged)
         extra = len(spec.images) * _EXTRA_IMAGE_BYTES + _EXTRA_SAMPLE_BYTES
         return held + spec.samples * extra + boxes * _BOX_TEXT_BYTES
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
-        spec, is_delivered = self._job.stream.spec, self._reader.manifest.arrays is not None
+        spec, is_delivered = self._spec, self._reader.manifest.arrays is not None
         return {
             "source": {"kind": "tar", "path": str(pack_path)},
             **build_label_reading_settings(spec, "json:{}", is_delivered=is_delivered),
@@ -337,6 +324,4 @@ class TarWriter:
     def close(self) -> None:
         self._png_threads.shutdown()
         self._reader.close()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._files.close()

@@ -183,6 +183,17 @@ def test_a_killed_run_leaves_no_pack_and_the_next_run_resumes(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("name", ONE_ROW_A_SHARD)
+def test_a_finished_pack_is_only_read_back_though_its_last_shard_is_short(
+    config: dict[str, Any], options: PackOptions, monkeypatch: pytest.MonkeyPatch, name: PackFormat
+) -> None:
+    monkeypatch.setattr(run, "PACK_SHARD_BYTES", 1 << 30)
+    monkeypatch.setattr(run, "PACK_TAR_BYTES", 1 << 30)
+    options = replace(options, format=name)
+    killed_at("reading back", config, options)
+    assert pack_and_list_batches(config, options) == []
+
+
 def samples_of(folder: Path) -> list[tuple[bytes, bytes]]:
     """All keys and values."""
     with (
