@@ -94,14 +94,6 @@ def test_a_strip_that_ends_early_is_never_filled_up(packing: str) -> None:
         read_raw_tiff(short, RawForm(1, "uint16"))
 
 
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("packing", [{}, *({"compression": name} for name in ("zlib", "lzw", "packbits"))], ids=str)
-def test_the_last_strip_may_be_as_long_as_the_others(packing: dict[str, Any], planar: bool) -> None:
-    numbers = build_numbers(48, 53, 3, "uint16")
-    cut = _set_tag(encode_tiff(numbers, planar=planar, rowsperstrip=16, **packing), 257, 37)
-    assert np.array_equal(read_raw_tiff(cut, RawForm(3, "uint16")).numbers, numbers[:37])
-
-
 @pytest.mark.parametrize(
     ("tag", "value", "reason"),
     [
