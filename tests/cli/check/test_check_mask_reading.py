@@ -12,10 +12,10 @@ from support.array_records import MASKS, build_array_stream
 from support.masked_photos import build_mask, folder_config, save_palette_png, write_masked_photos
 from support.record_readers import open_records
 
-from streamd.cli.check.reader_messages import ClassPixels, GroupResult, SampleGroup, SizeExample
-from streamd.cli.check.reader_process import read_sample_group
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import ClassPixels, GroupResult, InspectRows, SizeExample
+from streamd.worker.inspect_rows import inspect_rows
 
 
 def read_records(place: Path, config: dict[str, Any], counted: list[int]) -> GroupResult:
@@ -24,7 +24,7 @@ def read_records(place: Path, config: dict[str, Any], counted: list[int]) -> Gro
     with open_records(config, place) as reader:
         page = create_memfd("track", PROGRESS_PAGE_BYTES)
         try:
-            return read_sample_group(reader, SampleGroup(0, list(range(6)), counted), ProgressPage(page))
+            return inspect_rows(reader, InspectRows(0, list(range(6)), counted), ProgressPage(page))
         finally:
             os.close(page)
 

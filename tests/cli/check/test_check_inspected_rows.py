@@ -1,4 +1,4 @@
-"""What a reader process reports of each file, and the faults of a transform."""
+"""What a worker reports of each file that it inspects, and the faults of a transform."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from support.served_folder import file_of, serve
 from support.stored_numbers import build_png_chunk, encode_png
 from support.transform_programs import Write
 
-from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleGroup
-from streamd.cli.check.reader_process import read_sample_group, transform_sample_row
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
-from streamd.ipc.worker_messages import OpenStream
+from streamd.ipc.worker_messages import FaultEffect, GroupResult, InspectRows, OpenStream
+from streamd.worker.inspect_rows import inspect_rows, transform_sample_row
 from streamd.worker.stream_reader import StreamReader, open_reader
 
 
@@ -42,7 +41,7 @@ def read_folder(folder: Path, state: Path, **changes: Any) -> GroupResult:
     source = StreamReader.open(stream.spec, stream.manifest_path)
     page = create_memfd("track", PROGRESS_PAGE_BYTES)
     try:
-        return read_sample_group(source, SampleGroup(0, list(range(stream.spec.samples))), ProgressPage(page))
+        return inspect_rows(source, InspectRows(0, list(range(stream.spec.samples))), ProgressPage(page))
     finally:
         os.close(page)
         source.close()
@@ -215,7 +214,7 @@ def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tm
     stream = build_array_stream(tmp_path, "hdf5 compressed", images, arrays={"mask": masks})
     page = create_memfd("track", PROGRESS_PAGE_BYTES)
     with open_records(stream, tmp_path) as reader:
-        seen = read_sample_group(reader, SampleGroup(0, list(range(6))), ProgressPage(page))
+        seen = inspect_rows(reader, InspectRows(0, list(range(6))), ProgressPage(page))
     os.close(page)
     (fault,) = seen.faults
     assert (fault.sample_id, fault.effect) == (4, "verdict")
@@ -233,7 +232,7 @@ def test_clips_are_counted_by_their_first_frame_and_a_bad_frame_is_named(tmp_pat
     with open_records(clip_config(tmp_path / "data", images=images), tmp_path) as reader:
         page = create_memfd("track", PROGRESS_PAGE_BYTES)
         try:
-            seen = read_sample_group(reader, SampleGroup(0, [*range(8)], [*range(8)]), ProgressPage(page))
+            seen = inspect_rows(reader, InspectRows(0, [*range(8)], [*range(8)]), ProgressPage(page))
         finally:
             os.close(page)
     shown = {fault.sample_id: fault.reason for fault in seen.faults}

@@ -1,53 +1,55 @@
-"""A process that reads and decodes like a worker: `python -m streamd.cli.check.reader_process TRACK`.
+"""Inspects rows for `streamd check`: reads and decodes them as the rows of a batch, and counts what is odd about them.
 
-It is a separate process because a hostile image may crash a decoder. The progress page, whose descriptor is TRACK,
-records the sample at which it works. Each line on standard input and output is one JSON value. The first input is the
-list of streams; the answer is `true`, or the reason why one cannot be read. After that, each `SampleGroup` is answered
-by a `GroupResult`. The process ends with its input.
+Nothing is written to a slot. The progress page names the row at work, as for a task of a batch.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 import time
 from collections.abc import Container, Iterator, Mapping
 from io import BytesIO
 from itertools import compress
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.check.labels import compare_sizes, find_leader
-from streamd.cli.check.reader_messages import (
-    ClassPixels,
-    FaultEffect,
-    GroupResult,
-    OddBoxes,
-    OddSizes,
-    PictureOddity,
-    SampleFault,
-    SampleGroup,
-    StreamToRead,
-)
 from streamd.core.permutation import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.class_numbers import read_class_numbers
 from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
-from streamd.decode.geometry import SIDEWAYS, UPRIGHT, Draw, Geometry, Size, compute_covering_size, compute_sample_draws
+from streamd.decode.geometry import (
+    SIDEWAYS,
+    UPRIGHT,
+    Draw,
+    Geometry,
+    Size,
+    are_in_proportion,
+    compute_covering_size,
+    compute_sample_draws,
+    find_leader,
+)
 from streamd.decode.pillow import find_orientation, parse_orientation, read_with_pillow
 from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
-from streamd.errors import ConfigError, format_open_failure
-from streamd.ipc.inherited_state import die_with_parent
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
-from streamd.ipc.worker_messages import OpenStream, UnfilledRow, format_error_reason
+from streamd.ipc.worker_messages import (
+    ClassPixels,
+    FaultEffect,
+    GroupResult,
+    InspectRows,
+    OddBoxes,
+    OddSizes,
+    PictureOddity,
+    SampleFault,
+    SizeExample,
+    UnfilledRow,
+    format_error_reason,
+)
 from streamd.worker.array_records import ArrayRecords, SampleGeometries, find_image_arrays
 from streamd.worker.fill_rows import (
     build_box_label,
@@ -56,16 +58,12 @@ from streamd.worker.fill_rows import (
     gather_samples,
     read_label_rows,
 )
-from streamd.worker.main import apply_worker_limits, exit_out_of_memory, open_inherited_progress_page
-from streamd.worker.stream_reader import FILE_CHANGED, SampleBytes, StreamReader, UnreadFile, open_reader
+from streamd.worker.stream_reader import FILE_CHANGED, SampleBytes, StreamReader, UnreadFile
 from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
 
 _DIGEST_BYTES: Final = 16
 _MAX_LOOKED_AT_PIXELS: Final = 1 << 24  # of a picture that is decoded once more to see whether it shows anything
 _DARK_LEVEL: Final = 1  # what 16 bits of which the upper 8 are not used may round to
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
-_streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
-_group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
 def transform_sample_row(
@@ -92,10 +90,10 @@ def transform_sample_row(
     return None
 
 
-def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
+def inspect_rows(reader: StreamReader, group: InspectRows, page: ProgressPage) -> GroupResult:
     """Reads and decodes the files of a group. Raises MemoryError; the progress page then names the file."""
     seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
-    page.write_row_progress(0, 0, WorkerPhase.READING)
+    page.write_row_progress(group.number, 0, WorkerPhase.READING)
     if reader.manifest.arrays is not None and reader.store is not None:
         _read_array_rows(seen, reader, page, frozenset(group.counted))
         return seen
@@ -104,13 +102,13 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
     drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     counted = frozenset(group.counted)
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
-        page.write_row_progress(0, place, WorkerPhase.READING)
+        page.write_row_progress(group.number, place, WorkerPhase.READING)
         blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
         if isinstance(blob, UnfilledRow):
             effect: FaultEffect = "verdict" if blob.lasting else "retry"
             seen.faults.append(SampleFault(sample_id, blob.reason, effect, blob.of_this_host))
         elif blob is not None:
-            page.write_row_progress(0, place, WorkerPhase.DECODING)
+            page.write_row_progress(group.number, place, WorkerPhase.DECODING)
             files = blob if isinstance(blob, tuple) else (blob,)
             draws = {name: numbers[place] for name, numbers in drawn.items()}
             landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader, draws)
@@ -129,12 +127,12 @@ def read_sample_group(reader: StreamReader, group: SampleGroup, page: ProgressPa
                 count_odd_sizes(seen, sample_id, sizes, reader.spec.images)
                 if sample_id in counted:
                     count_class_pixels(seen, files, reader.spec.images)
-                page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
+                page.write_row_progress(group.number, place, WorkerPhase.TRANSFORMING)
                 if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
                     seen.digests.append(digest)
                     size = next(iter(sizes.values()))
                     _count_format_and_size(seen, next(_list_all_files(files)), size, reader.spec.image)
-    page.write_row_progress(0, 0, WorkerPhase.IDLE)
+    page.write_row_progress(group.number, 0, WorkerPhase.IDLE)
     return seen
 
 
@@ -161,10 +159,10 @@ def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPa
         count_odd_sizes(result, result.ids[place], sizes, spec.images)
         if result.ids[place] in counted:
             count_array_class_pixels(result, result.ids[place], reader)
-        page.write_row_progress(0, place, WorkerPhase.TRANSFORMING)
+        page.write_row_progress(InspectRows.number, place, WorkerPhase.TRANSFORMING)
         if _transform_row_or_add_fault(result, result.ids[place], sample, landed[place], reader):
             result.digests.append(digest)
-    page.write_row_progress(0, 0, WorkerPhase.IDLE)
+    page.write_row_progress(InspectRows.number, 0, WorkerPhase.IDLE)
     if result.digests:
         result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
 
@@ -305,60 +303,7 @@ def _read_image_header(data: bytes, name: str) -> _ImageHeader:
         return _ImageHeader(name, height, width, picture.has_transparency_data, is_deep, orientation is None)
 
 
-def answer_group_requests(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
-    """Opens the streams, then answers groups until the input ends."""
-
-    def send_line(value: object) -> None:
-        answers.write(msgspec.json.encode(value) + b"\n")
-        answers.flush()
-
-    streams = _streams_decoder.decode(next(lines))
-    try:
-        sources = [_open_stream_reader(number, stream, page) for number, stream in enumerate(streams)]
-    except ConfigError as error:
-        send_line(str(error))
-        return
-    send_line(True)
-    for line in lines:
-        group = _group_decoder.decode(line)
-        try:
-            seen = read_sample_group(sources[group.stream], group, page)
-        # The pool sees the process end, and finds the file on the progress page.
-        except MemoryError:
-            exit_out_of_memory()
-        send_line(seen)
-
-
-def _open_stream_reader(number: int, stream: StreamToRead, page: ProgressPage) -> StreamReader:
-    try:
-        return open_reader(OpenStream(number, stream.manifest, stream.spec, None, stream.transform), page)[0]
-    except ConfigError as error:
-        raise ConfigError(format_open_failure(stream.spec.name, str(error))) from error
-
-
-def _redirect_standard_descriptor(descriptor: int, mode: str, instead: int) -> BinaryIO:
-    """Returns the file behind a standard descriptor, and replaces the descriptor by `instead`.
-
-    A transform that prints or reads input then does not disturb the messages.
-    """
-    file = cast("BinaryIO", os.fdopen(os.dup(descriptor), mode))
-    os.dup2(instead, descriptor)
-    return file
-
-
-def main() -> None:
-    """Runs one reading process with a worker's limits."""
-    die_with_parent(os.getppid())  # the end of the input is not enough: a user's transform may never return
-    apply_worker_limits()
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    answer_group_requests(
-        open_inherited_progress_page(sys.argv[1]),
-        _redirect_standard_descriptor(_STDIN, "rb", nothing),
-        _redirect_standard_descriptor(_STDOUT, "wb", _STDERR),
-    )
-
-
-# --- What a reading process finds out about masks: sizes that do not fit their pictures, and class numbers.
+# --- What is found out about masks: sizes that do not fit their pictures, and class numbers.
 
 
 def count_odd_sizes(
@@ -371,6 +316,14 @@ def count_odd_sizes(
         if leader_size is not None and size != leader_size:
             found = compare_sizes(sample_id, size, leader_size)
             result.odd_sizes[name] = result.odd_sizes.get(name, OddSizes()).add_odd_sizes(found)
+
+
+def compare_sizes(sample_id: int, size: Size, leader_size: Size) -> OddSizes:
+    """Counts a sample whose image has another size than its leader, both (height, width)."""
+    example = SizeExample(sample_id, size, leader_size)
+    if are_in_proportion(size, leader_size):
+        return OddSizes(scaled=1, scaled_example=example)
+    return OddSizes(skewed=1, skewed_example=example)
 
 
 def count_class_pixels(result: GroupResult, files: SampleBytes, images: Mapping[str, ImageSpec]) -> None:
@@ -399,7 +352,3 @@ def _add_class_numbers(result: GroupResult, name: str, numbers: npt.NDArray[Any]
     found = np.flatnonzero(counts)
     pixels = ClassPixels(1, dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     result.class_pixels[name] = result.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)
-
-
-if __name__ == "__main__":
-    main()
