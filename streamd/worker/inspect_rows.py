@@ -1,45 +1,41 @@
-"""Inspects rows for `streamd check`: reads and decodes them as the rows of a batch, and counts what is odd about them.
+"""Inspects rows for `streamd check`: fills them as the rows of a batch, and counts what is odd about them.
 
-Nothing is written to a slot. The progress page names the row at work, as for a task of a batch.
+The rows are in memory of this process, and not in a slot. The progress page shows the phase, as for a task of a batch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.core.permutation import build_generators
+from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.class_numbers import read_class_numbers
-from streamd.decode.decoders import BadImageError, decode_image, decode_sample, read_geometry
+from streamd.decode.decoders import BadImageError, decode_image, read_geometry
 from streamd.decode.geometry import (
     SIDEWAYS,
     UPRIGHT,
-    Draw,
-    Geometry,
     Size,
     are_in_proportion,
     compute_covering_size,
-    compute_sample_draws,
     find_leader,
 )
 from streamd.decode.pillow import find_orientation, parse_orientation, read_with_pillow
-from streamd.decode.resize import Row
 from streamd.decode.sniff import detect_format
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import (
     ClassPixels,
     FaultEffect,
+    FillRows,
     GroupResult,
     InspectRows,
     OddBoxes,
@@ -47,124 +43,80 @@ from streamd.ipc.worker_messages import (
     PictureOddity,
     SampleFault,
     SizeExample,
-    UnfilledRow,
     format_error_reason,
 )
 from streamd.worker.array_records import ArrayRecords, SampleGeometries, find_image_arrays
-from streamd.worker.fill_rows import (
-    build_box_label,
-    find_label_fits,
-    find_label_geometry,
-    gather_samples,
-    read_label_rows,
-)
-from streamd.worker.stream_reader import FILE_CHANGED, SampleBytes, StreamReader, UnreadFile
-from streamd.worker.transforms import RNG_PURPOSE, FailedTransformError, UnfitTransformError
+from streamd.worker.fill_rows import TaskRunner, find_label_fits, find_label_geometry, read_label_rows
+from streamd.worker.stream_reader import Blob, SampleBytes, StreamReader, UnreadFile
+from streamd.worker.transforms import UnfitTransformError
 
 _DIGEST_BYTES: Final = 16
 _MAX_LOOKED_AT_PIXELS: Final = 1 << 24  # of a picture that is decoded once more to see whether it shows anything
 _DARK_LEVEL: Final = 1  # what 16 bits of which the upper 8 are not used may round to
 
 
-def transform_sample_row(
-    reader: StreamReader, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries | None = None
-) -> SampleFault | None:
-    """Transforms the images of a sample in place, as a worker does in the first epoch; returns the fault, if any."""
-    if reader.transform is None:
-        return None
-    ids = np.array([sample_id], np.int64)
-    specs = reader.spec.labels.items()
-    labels = {
-        name: build_box_label(reader, spec, ids, {} if landed is None else {0: landed})
-        if spec.is_ragged
-        else reader.manifest.gather_label(name, ids).astype(spec.dtype)
-        for name, spec in specs
-    }
-    (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
-    try:
-        reader.transform.call.transform_row(rows, labels, 0, rng)
-    except FailedTransformError as error:
-        return SampleFault(sample_id, format_error_reason(error), "transform")
-    except UnfitTransformError as error:
-        return SampleFault(sample_id, format_error_reason(error), "stop")
-    return None
+def inspect_rows(reader: StreamReader, task: InspectRows, page: ProgressPage) -> GroupResult:
+    """Fills the rows of a task as those of a batch in the first epoch, and returns what is found in them.
 
-
-def inspect_rows(reader: StreamReader, group: InspectRows, page: ProgressPage) -> GroupResult:
-    """Reads and decodes the files of a group. Raises MemoryError; the progress page then names the file."""
-    seen = GroupResult(group.stream, group.ids, pixel_id=reader.pixel_id)
-    page.write_row_progress(group.number, 0, WorkerPhase.READING)
-    if reader.manifest.arrays is not None and reader.store is not None:
-        _read_array_rows(seen, reader, page, frozenset(group.counted))
-        return seen
-    blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
-    rows = {name: np.empty(image.shape, image.dtype) for name, image in reader.spec.images.items()}
-    drawn = compute_sample_draws(reader.spec.images, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
-    counted = frozenset(group.counted)
-    for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
-        page.write_row_progress(group.number, place, WorkerPhase.READING)
-        blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
-        if isinstance(blob, UnfilledRow):
-            effect: FaultEffect = "verdict" if blob.lasting else "retry"
-            seen.faults.append(SampleFault(sample_id, blob.reason, effect, blob.of_this_host))
-        elif blob is not None:
-            page.write_row_progress(group.number, place, WorkerPhase.DECODING)
-            files = blob if isinstance(blob, tuple) else (blob,)
-            draws = {name: numbers[place] for name, numbers in drawn.items()}
-            landed = _decode_sample_or_add_fault(seen, sample_id, files, rows, reader, draws)
-            if landed is not None:
-                digest = _compute_content_digest(b"".join(_list_all_files(files)))
-                _count_odd_boxes(seen, sample_id, landed, reader)
-                _count_odd_pictures(seen, sample_id, files, reader.spec.images)
-                # The upright (height, width) of each image of a sample. Images with views land in several ways, and
-                # clips have several files, of which the first one counts.
-                sizes = {
-                    name: landed[name].source
-                    if name in landed
-                    else read_geometry(data if isinstance(data, bytes) else data[0], image).source
-                    for (name, image), data in zip(reader.spec.images.items(), files, strict=True)
-                }
-                count_odd_sizes(seen, sample_id, sizes, reader.spec.images)
-                if sample_id in counted:
-                    count_class_pixels(seen, files, reader.spec.images)
-                page.write_row_progress(group.number, place, WorkerPhase.TRANSFORMING)
-                if _transform_row_or_add_fault(seen, sample_id, rows, landed, reader):
-                    seen.digests.append(digest)
-                    size = next(iter(sizes.values()))
+    Raises MemoryError; the progress page then is at the phase that needed the memory.
+    """
+    ids, seen = np.array(task.ids, dtype=np.int64), GroupResult(task.stream, task.ids, pixel_id=reader.pixel_id)
+    page.write_row_progress(task.number, 0, WorkerPhase.READING)
+    # Rows of arrays are gathered together. Files are decoded one by one into the same row, so that no more than one
+    # decoded picture and its file are in memory, beside the files that were read ahead.
+    are_files = reader.samples_are_files
+    at_once = 1 if are_files else ids.size
+    blobs, seen.read_s = reader.read_files_timed(ids) if are_files else ([], 0.0)
+    layout = reader.batch_layout(at_once)
+    memory = np.empty(layout.size_bytes, np.uint8).data
+    arrays = {name: each.build_array_in_memory(memory) for name, each in layout.arrays.items()}
+    rows = np.arange(at_once, dtype=np.uint16)
+    for start in range(0, ids.size, at_once):
+        part = ids[start : start + at_once]
+        fill = FillRows(task.number, task.stream, 0, layout.size_bytes, at_once, rows, part)
+        runner = TaskRunner(reader, fill, memory, page, keep_geometries=True)
+        if are_files:
+            page.write_row_progress(task.number, 0, WorkerPhase.READING)
+            early = blobs[start]
+            unstored: Sequence[Blob] = [reader.read_sample(task.ids[start]) if early is UnreadFile.LATER else early]
+        else:
+            unstored = _gather_timed(runner, reader, part, seen)
+        started_s = time.monotonic()
+        runner.decode_rows(unstored, 0, len(unstored))
+        if runner.geometries:
+            seen.decode_s += time.monotonic() - started_s
+        for each in runner.unfilled_rows:
+            effect: FaultEffect = "verdict" if each.lasting else "retry"
+            seen.faults.append(SampleFault(each.sample_id, each.reason, effect, each.of_this_host))
+        if reader.transform is not None:
+            runner.write_labels()
+        # What is found of a sample before its transform, which changes its row. A decoder is at work here, too.
+        for place, landed in sorted(runner.geometries.items()):
+            page.write_row_progress(task.number, place, WorkerPhase.DECODING)
+            sample_id, blob = int(part[place]), unstored[place] if are_files else None
+            files = (blob,) if isinstance(blob, bytes) else blob if isinstance(blob, tuple) else ()
+            content = _list_all_files(files) if are_files else (values[place].data for values in arrays.values())
+            digest = hashlib.blake2b(b"".join(content), digest_size=_DIGEST_BYTES).hexdigest()
+            size = _count_oddities(seen, sample_id, landed, files, reader, is_counted=sample_id in task.counted)
+            if _transform_row_or_add_fault(seen, sample_id, place, runner):
+                seen.digests.append(digest)
+                if are_files:
                     _count_format_and_size(seen, next(_list_all_files(files)), size, reader.spec.image)
-    page.write_row_progress(group.number, 0, WorkerPhase.IDLE)
+    page.write_row_progress(task.number, 0, WorkerPhase.IDLE)
+    if seen.digests and not are_files:
+        seen.sizes[f"{reader.spec.image.height}x{reader.spec.image.width}"] = len(seen.digests)
     return seen
 
 
-def _read_array_rows(result: GroupResult, reader: StreamReader, page: ProgressPage, counted: Container[int]) -> None:
-    """Reads rows of arrays, which need no decoding, and adds them to `result`."""
-    store, spec, ids = reader.store, reader.spec, np.array(result.ids, dtype=np.int64)
-    assert store is not None  # noqa: S101 - the caller has asked
-    rows = {name: np.empty((ids.size, *image.shape), image.dtype) for name, image in spec.images.items()}
+def _gather_timed(runner: TaskRunner, reader: StreamReader, ids: Ids, seen: GroupResult) -> Sequence[Blob]:
+    """Gathers rows of arrays and adds the time to `seen`; returns why some of them cannot be gathered, if any."""
     started_s = time.monotonic()
-    chunks, unpack_s = _lookup_decompression_totals(store)
-    draws = compute_sample_draws(spec.images, spec.seed, 0, ids)
-    held, landed = gather_samples(store, spec.images, ids, rows, draws)
-    result.read_s = time.monotonic() - started_s
-    chunks_after, unpack_after_s = _lookup_decompression_totals(store)
-    result.unpacked, result.unpack_s = chunks_after - chunks, unpack_after_s - unpack_s
-    for sample_id in compress(result.ids, ~held):
-        fault = store.find_permanent_fault(sample_id)
-        result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
-    for place in np.flatnonzero(held).tolist():
-        sample = {name: each[place] for name, each in rows.items()}
-        digest = _compute_content_digest(b"".join(each.data for each in sample.values()))
-        _count_odd_boxes(result, result.ids[place], landed[place], reader)
-        sizes = {name: geometry.source for name, geometry in landed[place].items()}
-        count_odd_sizes(result, result.ids[place], sizes, spec.images)
-        if result.ids[place] in counted:
-            count_array_class_pixels(result, result.ids[place], reader)
-        page.write_row_progress(InspectRows.number, place, WorkerPhase.TRANSFORMING)
-        if _transform_row_or_add_fault(result, result.ids[place], sample, landed[place], reader):
-            result.digests.append(digest)
-    page.write_row_progress(InspectRows.number, 0, WorkerPhase.IDLE)
-    if result.digests:
-        result.sizes[f"{spec.image.height}x{spec.image.width}"] = len(result.digests)
+    chunks, unpack_s = _lookup_decompression_totals(reader.store)
+    is_filled = runner.gather_stored_rows()
+    seen.read_s = time.monotonic() - started_s
+    chunks_after, unpack_after_s = _lookup_decompression_totals(reader.store)
+    seen.unpacked, seen.unpack_s = chunks_after - chunks, unpack_after_s - unpack_s
+    return [] if is_filled else reader.read_files(ids)
 
 
 def _lookup_decompression_totals(store: object) -> tuple[int, float]:
@@ -175,28 +127,38 @@ def _lookup_decompression_totals(store: object) -> tuple[int, float]:
     return store.decompression_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
-def _compute_content_digest(data: bytes | memoryview) -> str:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-
-
-def _decode_sample_or_add_fault(
-    result: GroupResult,
+def _count_oddities(
+    seen: GroupResult,
     sample_id: int,
+    landed: SampleGeometries,
     files: SampleBytes,
-    rows: Mapping[str, Row],
     reader: StreamReader,
-    draws: Mapping[str, Draw | None],
-) -> dict[str, Geometry] | None:
-    """Decodes all images of a sample into `rows` and returns where they lie there. Adds a fault to `result` instead."""
-    started_s = time.monotonic()
-    try:
-        landed = decode_sample(files, rows, reader.spec.images, draws)
-        find_label_fits(reader, sample_id, landed)
-    except BadImageError as error:
-        result.faults.append(SampleFault(sample_id, reader.format_bad_image(sample_id, error), "verdict"))
-        return None
-    result.decode_s += time.monotonic() - started_s
-    return landed
+    *,
+    is_counted: bool,
+) -> Size:
+    """Adds what is odd about a sample, which has no `files` if it is of arrays; returns the size of its first image.
+
+    The class numbers of its masks are added if `is_counted`.
+    """
+    images = reader.spec.images
+    _count_odd_boxes(seen, sample_id, landed, reader)
+    sizes = {name: geometry.source for name, geometry in landed.items()}
+    if files:
+        _count_odd_pictures(seen, sample_id, files, images)
+        # The upright (height, width) of each image of a sample. Images with views land in several ways, and clips have
+        # several files, of which the first one counts.
+        sizes = {
+            name: sizes[name]
+            if name in sizes
+            else read_geometry(data if isinstance(data, bytes) else data[0], image).source
+            for (name, image), data in zip(images.items(), files, strict=True)
+        }
+    count_odd_sizes(seen, sample_id, sizes, images)
+    if is_counted and files:
+        count_class_pixels(seen, files, images)
+    elif is_counted:
+        count_array_class_pixels(seen, sample_id, reader)
+    return next(iter(sizes.values()))
 
 
 def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometries, reader: StreamReader) -> None:
@@ -243,16 +205,19 @@ def _count_odd_pictures(
         result.odd_pictures.setdefault(oddity, []).append(sample_id)
 
 
-def _transform_row_or_add_fault(
-    result: GroupResult, sample_id: int, rows: Mapping[str, Row], landed: SampleGeometries, reader: StreamReader
-) -> bool:
-    """Transforms a sample and returns True, or adds a fault to `result` and returns False."""
-    started_s = time.monotonic()
-    fault = transform_sample_row(reader, sample_id, rows, landed)
-    if fault is not None:
-        result.faults.append(fault)
+def _transform_row_or_add_fault(seen: GroupResult, sample_id: int, place: int, runner: TaskRunner) -> bool:
+    """Transforms a sample and returns True, or adds a fault to `seen` and returns False."""
+    started_s, known = time.monotonic(), len(runner.unfilled_rows)
+    try:
+        runner.transform_rows(place, place + 1)
+    except UnfitTransformError as error:
+        # The cause alone: the runner adds the file, which the findings name, and advice for a daemon that runs.
+        seen.faults.append(SampleFault(sample_id, format_error_reason(error.__cause__ or error), "stop"))
         return False
-    result.decode_s += time.monotonic() - started_s
+    if len(runner.unfilled_rows) > known:
+        seen.faults.append(SampleFault(sample_id, runner.unfilled_rows[-1].reason, "transform"))
+        return False
+    seen.decode_s += time.monotonic() - started_s
     return True
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,11 @@ from PIL import Image
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal import ProgressDisplay
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import GroupResult, InspectRows
+from streamd.worker.inspect_rows import inspect_rows
+from streamd.worker.stream_reader import StreamReader
 from support.daemon_process import stream_config, write_images
 from support.smooth_pictures import png
 
@@ -28,6 +35,16 @@ def surveyed(place: Path, folder: Path, **changes: object) -> CheckFindings:
     """What is found in a stream `train` over a folder of classes."""
     config = config_of(place, {"train": stream_config(folder, **changes)})
     return inspect_data(config, ProgressDisplay())
+
+
+def inspected(reader: StreamReader, ids: Sequence[int], counted: Sequence[int] = ()) -> GroupResult:
+    """What a worker reports of these samples; the class numbers of the masks of those that are `counted`."""
+    descriptor = create_memfd("track", PROGRESS_PAGE_BYTES)
+    try:
+        with closing(ProgressPage(descriptor)) as page:
+            return inspect_rows(reader, InspectRows(0, list(ids), list(counted)), page)
+    finally:
+        os.close(descriptor)
 
 
 def animals(place: Path) -> Path:
