@@ -64,7 +64,7 @@ def inspect_rows(reader: StreamReader, task: InspectRows, page: ProgressPage) ->
     page.write_row_progress(task.number, 0, WorkerPhase.READING)
     # Rows of arrays are gathered together. Files are decoded one by one into the same row, so that no more than one
     # decoded picture and its file are in memory, beside the files that were read ahead.
-    are_files = reader.samples_are_files
+    are_files, counted = reader.samples_are_files, frozenset(task.counted)
     at_once = 1 if are_files else ids.size
     blobs, seen.read_s = reader.read_files_timed(ids) if are_files else ([], 0.0)
     layout = reader.batch_layout(at_once)
@@ -92,13 +92,14 @@ def inspect_rows(reader: StreamReader, task: InspectRows, page: ProgressPage) ->
             runner.write_labels()
         # What is found of a sample before its transform, which changes its row. A decoder is at work here, too.
         for place, landed in sorted(runner.geometries.items()):
-            page.write_row_progress(task.number, place, WorkerPhase.DECODING)
+            if are_files:
+                page.write_row_progress(task.number, place, WorkerPhase.DECODING)
             sample_id, blob = int(part[place]), unstored[place] if are_files else None
             files = (blob,) if isinstance(blob, bytes) else blob if isinstance(blob, tuple) else ()
             content = _list_all_files(files) if are_files else (values[place].data for values in arrays.values())
             digest = hashlib.blake2b(b"".join(content), digest_size=_DIGEST_BYTES).hexdigest()
-            size = _count_oddities(seen, sample_id, landed, files, reader, is_counted=sample_id in task.counted)
-            if _transform_row_or_add_fault(seen, sample_id, place, runner):
+            size = _count_oddities(seen, sample_id, landed, files, reader, is_counted=sample_id in counted)
+            if reader.transform is None or _transform_row_or_add_fault(seen, sample_id, place, runner):
                 seen.digests.append(digest)
                 if are_files:
                     _count_format_and_size(seen, next(_list_all_files(files)), size, reader.spec.image)
