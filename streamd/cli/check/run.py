@@ -413,7 +413,7 @@ def _build_stream_finding(
     stream, spec, manifest = totals.stream, totals.stream.spec, totals.stream.manifest
     in_order = score_stored_order_mixing(spec, manifest.gather_label)
     chunks = estimate_unpacking(stream, processes)
-    # The labels: boxes and points with what the reading processes found odd about them.
+    # The labels: boxes and points with what the workers found odd about them.
     found_labels = {
         name: labels.build_box_finding(
             each, manifest.ragged_column(name), totals.odd_boxes.get(name, OddBoxes()), stream.format_file_name
@@ -675,7 +675,7 @@ def _count_chunks_per_sample(array: CompressedArray, order: SampleOrder, rows: I
     return unpacked / samples
 
 
-# --- Sums of a stream's results from the reading processes.
+# --- Sums of a stream's results from the workers.
 
 
 _COUNTED_SEED: Final = 0
