@@ -263,6 +263,14 @@ def compute_covering_size(height: int, width: int, image: ImageSpec) -> Size:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
+def find_leader(name: str, images: Mapping[str, ImageSpec]) -> str | None:
+    """Returns the image to which image `name` belongs: the one it is like, or for a mask the first that is none."""
+    image = images[name]
+    if image.like is not None or image.mode != "index":
+        return image.like
+    return next((other for other, each in images.items() if each.mode != "index"), None)
+
+
 def are_in_proportion(one: Size, other: Size) -> bool:
     """Whether one size, scaled to the height or the width of the other, is as large to the pixel.
 

@@ -6,9 +6,11 @@ Records that are sent at one time go in one datagram, since waking a process cos
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
 _STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK, _DIED, _CLUSTER = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
+_INSPECT, _INSPECTED = 12, 13
 # Kind, whether it is a suspect, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
 _TASK_HEAD: Final = struct.Struct("<B?HIQQQIxxxxQ")
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
@@ -111,6 +114,21 @@ class FillRows(msgspec.Struct, frozen=True, eq=False):
 
 
 @dataclass(frozen=True, slots=True)
+class InspectRows:
+    """Read and decode the samples `ids` in this order, and report what is found in `RowsInspected`.
+
+    The class numbers of masks are counted for the samples `counted`. A worker that inspects has one such task at a time
+    and no other, so all have the same number. None is a suspect: the caller tries samples one by one.
+    """
+
+    stream: int
+    ids: list[int]
+    counted: list[int] = field(default_factory=list)
+    number: ClassVar[int] = 1
+    is_suspect: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
 class UnmapSlots:
     """Unmap these slots."""
 
@@ -158,7 +176,15 @@ class TaskDone(msgspec.Struct, frozen=True):
     waited_ns: int = 0
 
 
-WorkerCommand = OpenStream | CloseStream | FillRows | UnmapSlots
+@dataclass(frozen=True, slots=True)
+class RowsInspected:
+    """A part of an encoded `GroupResult`, which may be larger than a record: a mask has up to 65,536 class numbers."""
+
+    part: bytes
+    is_last: bool
+
+
+WorkerCommand = OpenStream | CloseStream | FillRows | InspectRows | UnmapSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +220,11 @@ class ClusterChanged:
     cluster: ClusterStatus
 
 
-WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | WorkerDied | ClusterChanged
+WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | RowsInspected | WorkerDied | ClusterChanged
 
 _open: Final = msgspec.msgpack.Decoder(OpenStream)
+_inspect: Final = msgspec.msgpack.Decoder(InspectRows)
+_inspected: Final = msgspec.msgpack.Decoder(RowsInspected)
 _ready: Final = msgspec.msgpack.Decoder(StreamReady)
 _unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
 _remark: Final = msgspec.msgpack.Decoder(StreamRemark)
@@ -234,6 +262,8 @@ def encode_command(command: WorkerCommand) -> bytes:
             return record
         case CloseStream():
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
+        case InspectRows():
+            return bytes([_INSPECT]) + msgspec.msgpack.encode(command)
         case UnmapSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
 
@@ -256,6 +286,8 @@ def decode_command(data: bytes) -> WorkerCommand:
                 return CloseStream(_CLOSE_RECORD.unpack(data)[1])
             case 3:
                 return UnmapSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
+            case 12:
+                return _inspect.decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker got a record of unknown kind {kind}")
     except _DAMAGE as error:
@@ -276,6 +308,8 @@ def encode_report(report: WorkerReport) -> bytes:
             return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
         case StreamRemark():
             return bytes([_REMARK]) + msgspec.msgpack.encode(report)
+        case RowsInspected():
+            return bytes([_INSPECTED]) + msgspec.msgpack.encode(report)
         case WorkerDied():
             return bytes([_DIED]) + msgspec.msgpack.encode(report)
         case ClusterChanged():
@@ -308,6 +342,8 @@ def decode_report(data: bytes) -> WorkerReport:
                 return _died.decode(data[1:])
             case 11:
                 return _cluster.decode(data[1:])
+            case 13:
+                return _inspected.decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:
@@ -338,3 +374,156 @@ class ThumbnailRequest:
     manifest: str
     spec: StreamSpec
     ids: list[int]
+
+
+# --- What an inspection of rows finds, for `streamd check`.
+
+
+# The effect of a fault in a worker: a bad sample, a sample that a transform cannot use, another try, the end of the
+# worker, or the end of the stream.
+FaultEffect = Literal["verdict", "transform", "retry", "crash", "stop"]
+# What is odd about a picture that is served: nothing of it is visible, it is all but black since it has few of its 16
+# bits, or its EXIF data cannot be read, so that nothing says which way up it is.
+PictureOddity = Literal["invisible", "dark", "unturned"]
+# Faults that the daemon records as verdicts; their samples are substituted or masked.
+RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset({"verdict", "transform"})
+_PART_BYTES: Final = MAX_RECORD_BYTES // 2
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFault:
+    """A sample that cannot be made into an image, and the effect that it has in a worker.
+
+    `of_this_host`: its file is missing here, forbidden, or not the listed one.
+    """
+
+    sample_id: int
+    reason: str
+    effect: FaultEffect
+    of_this_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OddBoxes:
+    """What is odd about the boxes or points of a label, as `find_odd_rows` and `find_label_fits` name it.
+
+    `counts` says how many there are of each kind, and `first` which sample is the first that has such.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+
+    def add_sample(self, sample_id: int, odd: Mapping[str, int]) -> OddBoxes:
+        """Returns the sum of both."""
+        there = {kind: count for kind, count in odd.items() if count}
+        return self.add_odd_boxes(OddBoxes(there, dict.fromkeys(there, sample_id)))
+
+    def add_odd_boxes(self, other: OddBoxes) -> OddBoxes:
+        """Returns the sum of both."""
+        first = {
+            kind: min(each.first[kind] for each in (self, other) if kind in each.first)
+            for kind in self.first | other.first
+        }
+        return OddBoxes(dict(Counter(self.counts) + Counter(other.counts)), first)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeExample:
+    """A sample in which an image has another size than its leader; sizes are (height, width) in pixels."""
+
+    sample_id: int
+    size: tuple[int, int]
+    leader_size: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OddSizes:
+    """The pictures of an image that have another size than its leader: `scaled` of the same proportions, `skewed` not.
+
+    The examples are the first samples that have such.
+    """
+
+    scaled: int = 0
+    skewed: int = 0
+    scaled_example: SizeExample | None = None
+    skewed_example: SizeExample | None = None
+
+    def add_odd_sizes(self, other: OddSizes) -> OddSizes:
+        """Returns the sum of both."""
+        return OddSizes(
+            self.scaled + other.scaled,
+            self.skewed + other.skewed,
+            _choose_first_example(self.scaled_example, other.scaled_example),
+            _choose_first_example(self.skewed_example, other.skewed_example),
+        )
+
+
+def _choose_first_example(one: SizeExample | None, other: SizeExample | None) -> SizeExample | None:
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=lambda each: each.sample_id, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPixels:
+    """The number of pixels of each class number in `masks` masks, as their files hold them."""
+
+    masks: int = 0
+    pixels: dict[int, int] = field(default_factory=dict)
+
+    def add_class_pixels(self, other: ClassPixels) -> ClassPixels:
+        """Returns the sum of both."""
+        return ClassPixels(self.masks + other.masks, dict(Counter(self.pixels) + Counter(other.pixels)))
+
+
+@dataclass(slots=True)
+class GroupResult:
+    """The result of reading a group. Times are in seconds.
+
+    formats: the number of images by the format of their files; none for rows of arrays.
+    sizes: the number of images by upright size, "heightxwidth".
+    digests: hexadecimal, of all samples without a fault, in the group's order.
+    enlarged: the number of images with fewer pixels than the stream's size requires.
+    transparent: the number of images with an alpha channel or a transparent colour.
+    odd_pictures: the samples with pictures that are served, and seldom meant so.
+    odd_boxes: by label, boxes and points that cannot be right.
+    odd_sizes: by image, pictures whose size is not that of the picture that they belong to.
+    class_pixels: by image, the class numbers of the masks that were counted.
+    pixel_id: the identity of the pixels that the worker makes of the stream's samples.
+    unpacked, unpack_s: the number of an array's chunks that were decompressed, and the part of `read_s` that it took.
+    """
+
+    stream: int
+    ids: list[int]
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    formats: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    enlarged: int = 0
+    digests: list[str] = field(default_factory=list)
+    faults: list[SampleFault] = field(default_factory=list)
+    unpacked: int = 0
+    unpack_s: float = 0.0
+    transparent: int = 0
+    odd_pictures: dict[PictureOddity, list[int]] = field(default_factory=dict)
+    odd_boxes: dict[str, OddBoxes] = field(default_factory=dict)
+    odd_sizes: dict[str, OddSizes] = field(default_factory=dict)
+    class_pixels: dict[str, ClassPixels] = field(default_factory=dict)
+    pixel_id: str = ""
+
+
+_group_result: Final = msgspec.msgpack.Decoder(GroupResult)
+
+
+def split_group_result(result: GroupResult) -> Iterator[RowsInspected]:
+    """Yields the reports that carry a result."""
+    data = msgspec.msgpack.encode(result)
+    for start in range(0, len(data), _PART_BYTES):
+        yield RowsInspected(data[start : start + _PART_BYTES], start + _PART_BYTES >= len(data))
+
+
+def join_group_result(parts: Sequence[bytes]) -> GroupResult:
+    """Returns the result that came in these parts. Raises ProtocolError for parts of no result."""
+    try:
+        return _group_result.decode(b"".join(parts))
+    except _DAMAGE as error:
+        raise ProtocolError(f"a worker sent a damaged result: {error}") from error

@@ -19,6 +19,7 @@ from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
     FillRows,
+    InspectRows,
     OpenStream,
     StreamOpenFailed,
     StreamReady,
@@ -35,7 +36,7 @@ from streamd.supervisor.crashes import Watchdog, WorkerCondition, diagnose_worke
 
 _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
 
-TaskT = TypeVar("TaskT", bound=FillRows)
+TaskT = TypeVar("TaskT", bound=FillRows | InspectRows)
 
 
 class WorkerListener(Protocol):
@@ -108,13 +109,13 @@ class WorkerLink(Generic[TaskT]):
         self._queue_command_record(command, [])
 
     def send_task(self, task: TaskT, slots: SlotStore) -> None:
-        """Queues a task, with its slot's descriptor if this worker has not mapped it."""
+        """Queues a task, with its slot's descriptor if it has one that this worker has not mapped."""
         if not self.tasks:
             self.busy_since_s = time.monotonic()
         self.tasks[task.number] = task
         # A worker keeps its mapping until `UnmapSlots`, so it needs each slot's descriptor once.
         descriptors = []
-        if task.slot not in self._mapped_slots:
+        if isinstance(task, FillRows) and task.slot not in self._mapped_slots:
             descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
             self._mapped_slots.add(task.slot)
         self._queue_command_record(task, descriptors)
@@ -310,7 +311,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         return task
 
     def kill_waiting_process(self) -> None:
-        """Kills the worker, which waits for files that no batch needs now. No sample is blamed."""
+        """Kills the worker, which does or waits for what nobody needs now. No sample is blamed."""
         self._kill_for(WorkerCondition.WAITING)
 
     def kill_if_waiting_for_stream(self, stream_number: int) -> None:

@@ -45,7 +45,15 @@ class TaskRunner:
     death by this page.
     """
 
-    def __init__(self, reader: StreamReader, task: FillRows, memory: memoryview, page: ProgressPage) -> None:
+    def __init__(
+        self,
+        reader: StreamReader,
+        task: FillRows,
+        memory: memoryview,
+        page: ProgressPage,
+        *,
+        keep_geometries: bool = False,
+    ) -> None:
         self._reader = reader
         self._task = task
         self._layout = reader.batch_layout(task.batch_rows)
@@ -61,8 +69,9 @@ class TaskRunner:
         self._row_slice = run if self._rows == list(range(run.start, run.stop)) else None
         self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
-        self._geometries: dict[int, SampleGeometries] = {}  # of rows with a sample, where labels are boxes or points
-        self._has_boxes = any(label.is_ragged for label in reader.spec.labels.values())
+        # By place in the task, of rows with a sample: kept where labels are boxes or points, or where asked for.
+        self.geometries: dict[int, SampleGeometries] = {}
+        self._keeps_geometries = keep_geometries or any(label.is_ragged for label in reader.spec.labels.values())
         # A transform changes rows in place, so none of them can be copied for another clip.
         self._frames: DecodedFrames | None = {} if reader.transform is None else None
         self.unfilled_rows: list[BadSample] = []
@@ -91,7 +100,7 @@ class TaskRunner:
         """Gathers samples of the task, at `places` of it, into `rows` of the slot. Returns which were gathered."""
         ids = self._task.ids[places]
         # Most stored rows hold one image without boxes, where each microsecond counts.
-        if not self._has_boxes and not isinstance(store, RecordStore):
+        if not self._keeps_geometries and not isinstance(store, RecordStore):
             held: list[bool] = store.gather_rows(ids, self._images[rows]).tolist()
             return held
         found, landed = gather_samples(
@@ -111,9 +120,9 @@ class TaskRunner:
 
     def _keep_geometries(self, place: int, landed: SampleGeometries) -> None:
         """Keeps how the pictures of a sample land. Raises BadImageError for labels that were drawn on other ones."""
-        if self._has_boxes:
+        if self._keeps_geometries:
             self.label_fits.update(find_label_fits(self._reader, int(self._task.ids[place]), landed).items())
-            self._geometries[place] = landed
+            self.geometries[place] = landed
 
     def _add_bad_image(self, place: int, error: BadImageError) -> None:
         sample_id = int(self._task.ids[place])
@@ -177,7 +186,7 @@ class TaskRunner:
             sample_id, row = int(self._task.ids[place]), self._rows[place]
             if isinstance(store, CachedRecords):
                 rows = {name: values[row] for name, values in self._arrays.items()}
-                store.write_record(sample_id, rows, self._geometries.get(place, {}))
+                store.write_record(sample_id, rows, self.geometries.get(place, {}))
             else:
                 cache.write_row(sample_id, self._images[row])
 
@@ -227,7 +236,7 @@ class TaskRunner:
         for name, tensor in self._layout.labels.items():
             label = self._reader.spec.labels[name]
             if label.is_ragged:
-                boxes = build_box_label(self._reader, label, ids, self._geometries)
+                boxes = build_box_label(self._reader, label, ids, self.geometries)
                 tensor.build_array_in_memory(self._memory)[rows] = boxes
                 continue
             values = manifest.gather_label(name, known)

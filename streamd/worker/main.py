@@ -29,7 +29,7 @@ from streamd.dataset.cache import CachePublisher
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records
-from streamd.ipc.inherited_state import correct_inherited_state, raise_oom_score
+from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
 from streamd.ipc.mapping import map_writable
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
 from streamd.ipc.record_link import DatagramSender, receive_command_records
@@ -37,6 +37,7 @@ from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     CloseStream,
     FillRows,
+    InspectRows,
     OpenStream,
     StreamOpenFailed,
     StreamReady,
@@ -46,9 +47,11 @@ from streamd.ipc.worker_messages import (
     decode_command,
     encode_report,
     format_error_reason,
+    split_group_result,
 )
 from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
 from streamd.worker.fill_rows import TaskRunner, format_label_fit
+from streamd.worker.inspect_rows import inspect_rows
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transforms import UnfitTransformError
 
@@ -167,6 +170,25 @@ class Worker:
             if not self._queue:
                 await asyncio.sleep(0)
 
+    async def _inspect_rows(self, task: InspectRows) -> None:
+        """Inspects rows, opening their stream if that has failed before. There is no task of a batch meanwhile."""
+        # The end of the socket is seen between two inspections only, and a user's transform may never return. Nothing
+        # is lost: rows that are inspected are not cached.
+        die_with_parent(os.getppid())
+        if task.stream in self._pending_streams:
+            try:
+                await self._open_pending_stream(self._pending_streams[task.stream])
+            except (ConfigError, OSError) as error:
+                reason = format_error_reason(error, MAX_REFUSAL_CHARS)
+                self._sender.send(encode_report(StreamOpenFailed(task.stream, reason)))
+                return
+        try:
+            found = inspect_rows(self._readers[task.stream], task, self._page)
+        except MemoryError:
+            exit_out_of_memory()
+        for part in split_group_result(found):
+            self._sender.send(encode_report(part))
+
     def _tell_label_fits(self, runner: TaskRunner, stream: int) -> None:
         """Tells the operator once that labels were drawn on other sizes than pictures have."""
         for name, fit in sorted(runner.label_fits):
@@ -209,6 +231,8 @@ class Worker:
                         os.close(descriptor)  # the mapping outlives it
                     self._queue.append((task, self._slots[task.slot], self._start_reading(task)))
                     self._arrived.set()
+                case InspectRows() as task:
+                    self._start_side_task(self._inspect_rows(task))
                 case UnmapSlots(slots):
                     # A task that still uses the memory holds its own view, so the mapping lasts until it is done.
                     for slot in slots:

@@ -19,10 +19,15 @@ from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,
+    ClassPixels,
     CloseStream,
     ClusterChanged,
     FillRows,
+    GroupResult,
+    InspectRows,
     OpenStream,
+    RowsInspected,
+    SampleFault,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
@@ -38,6 +43,8 @@ from streamd.ipc.worker_messages import (
     encode_command,
     encode_report,
     format_error_reason,
+    join_group_result,
+    split_group_result,
 )
 from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROWS
 
@@ -61,6 +68,7 @@ COMMANDS: Final[list[WorkerCommand]] = [
     CloseStream(2**31),
     UnmapSlots((1, 2, 2**63)),
     UnmapSlots(()),
+    InspectRows(3, [2**62, 0], [0]),
 ]
 REPORTS: Final[list[WorkerReport]] = [
     StreamReady(3, "f" * 32),
@@ -75,6 +83,7 @@ REPORTS: Final[list[WorkerReport]] = [
     StreamRemark(2**31, "the cache is fül"),
     WorkerDied("killed by SIGSEGV", (7, 2**62), 7, 31, "crashes its decoder: SIGSEGV"),
     ClusterChanged(ClusterStatus("head:6379", "away", (NodeStatus("a", "refused", 2, 3, 4.5, "its data"),))),
+    RowsInspected(bytes(range(256)), is_last=True),
     WorkerDied("out of memory", transform_fault=TransformFault(2, "ends its process", is_certain=False)),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
@@ -267,3 +276,15 @@ def test_a_stream_of_more_labels_than_a_record_holds_is_refused_by_name() -> Non
 def test_a_transform_by_name_is_another_version_of_the_same_source() -> None:
     one, several = (TransformPlace("m", "f", "/", "d", by_name=by_name) for by_name in (False, True))
     assert one.source_version != several.source_version
+
+
+def test_a_result_that_is_larger_than_a_record_travels_in_parts() -> None:
+    result = GroupResult(2, [0, 2**62], faults=[SampleFault(0, "cut short é", "verdict")])
+    assert join_group_result([each.part for each in split_group_result(result)]) == result
+    result.class_pixels["mask"] = ClassPixels(32, dict.fromkeys(range(65_536), 2**40))
+    parts = list(split_group_result(result))
+    assert [each.is_last for each in parts] == [False] * (len(parts) - 1) + [True]
+    assert max(len(encode_report(each)) for each in parts) <= MAX_RECORD_BYTES
+    assert join_group_result([each.part for each in parts]) == result
+    with pytest.raises(ProtocolError, match="damaged result"):
+        join_group_result([each.part for each in parts[1:]])

@@ -79,8 +79,8 @@ class Broken:
         place.mkdir()
         self._place = place
         parts = [f"import os, sys\nHERE, DEADLINE_S = {str(place)!r}, {deadline_s}\n"]
-        for modules, code in ((("streamd.worker", "streamd.cli.check.reader_process"), _WORKER), (("serve",), _DAEMON)):
-            parts.append(f"if {set(modules)!r} & set(sys.orig_argv):\n{textwrap.indent(textwrap.dedent(code), '    ')}")
+        for module, code in (("streamd.worker", _WORKER), ("serve", _DAEMON)):
+            parts.append(f"if {module!r} in sys.orig_argv:\n{textwrap.indent(textwrap.dedent(code), '    ')}")
         (place / "sitecustomize.py").write_text("\n".join(parts))
 
     @property

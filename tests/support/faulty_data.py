@@ -1,47 +1,26 @@
-"""Data with the faults of a first day, and reading processes that crash on purpose."""
+"""Data with the faults of a first day."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from PIL import Image
 
 from streamd.cli.check.findings import CheckFindings
-from streamd.cli.check.reader_messages import StreamToRead
 from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal import ProgressDisplay
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import GroupResult, InspectRows
+from streamd.worker.inspect_rows import inspect_rows
+from streamd.worker.stream_reader import StreamReader
 from support.daemon_process import stream_config, write_images
 from support.smooth_pictures import png
-
-CRASH: Final = b"this file crashes the decoder"
-
-# The real reading process, with a decoder that dies of files that end in CRASH.
-CRASHING: Final = (
-    sys.executable,
-    "-P",
-    "-c",
-    f"""
-import os
-from streamd.cli.check import reader_process as reading
-from streamd.decode import decoders
-
-decode = decoders.decode_image
-
-def decode_image(data, row, image, draw):
-    if data.endswith({CRASH!r}):
-        os.abort()
-    return decode(data, row, image, draw)
-
-decoders.decode_image = decode_image
-reading.main()
-""",
-)
 
 
 def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object) -> Path:
@@ -58,8 +37,14 @@ def surveyed(place: Path, folder: Path, **changes: object) -> CheckFindings:
     return inspect_data(config, ProgressDisplay())
 
 
-def told(stream: ServedStream) -> StreamToRead:
-    return StreamToRead(stream.spec, str(stream.manifest_path))
+def inspected(reader: StreamReader, ids: Sequence[int], counted: Sequence[int] = ()) -> GroupResult:
+    """What a worker reports of these samples; the class numbers of the masks of those that are `counted`."""
+    descriptor = create_memfd("track", PROGRESS_PAGE_BYTES)
+    try:
+        with closing(ProgressPage(descriptor)) as page:
+            return inspect_rows(reader, InspectRows(0, list(ids), list(counted)), page)
+    finally:
+        os.close(descriptor)
 
 
 def animals(place: Path) -> Path:

@@ -22,10 +22,10 @@ from streamd.cli.check.labels import (
     find_mask_warnings,
     format_similar_classes,
 )
-from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect, PictureOddity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
+from streamd.ipc.worker_messages import RECORDED_EFFECTS, FaultEffect, PictureOddity
 from streamd.limits import DEFAULT_CREDIT
 
 _NAMED_FILES: Final = 3  # files in one sentence

@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.cli.check.reader_messages import ClassPixels, OddBoxes, OddSizes, SizeExample
 from streamd.core.spec import ImageSpec, LabelSpec, LabelType
 from streamd.core.text import describe_name_difference, fold_name, format_count, format_list
 from streamd.dataset.labels.encode import MISSING_WORDS, is_whole_number
 from streamd.dataset.manifest.columns import RaggedColumn
 from streamd.dataset.manifest.types import Int64s, LabelValues
-from streamd.decode.geometry import Size, are_in_proportion
+from streamd.decode.geometry import Size, find_leader
+from streamd.ipc.worker_messages import ClassPixels, OddBoxes, OddSizes, SizeExample
 
 # --- Files with the same content, within a stream and across streams. Pure.
 
@@ -406,22 +406,6 @@ class MaskFindings:
 
     classes: dict[str, MaskFinding] = field(default_factory=dict)
     followers: dict[str, FollowerFinding] = field(default_factory=dict)
-
-
-def find_leader(name: str, images: Mapping[str, ImageSpec]) -> str | None:
-    """Returns the image to which image `name` belongs: the one it is like, or for a mask the first that is none."""
-    image = images[name]
-    if image.like is not None or image.mode != "index":
-        return image.like
-    return next((other for other, each in images.items() if each.mode != "index"), None)
-
-
-def compare_sizes(sample_id: int, size: Size, leader_size: Size) -> OddSizes:
-    """Counts a sample whose image has another size than its leader, both (height, width)."""
-    example = SizeExample(sample_id, size, leader_size)
-    if are_in_proportion(size, leader_size):
-        return OddSizes(scaled=1, scaled_example=example)
-    return OddSizes(skewed=1, skewed_example=example)
 
 
 def build_mask_findings(

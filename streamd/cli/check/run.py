@@ -35,19 +35,8 @@ from streamd.cli.check.findings import (
     UnreadableFile,
     WeightSummary,
 )
+from streamd.cli.check.inspection_pool import InspectionPool
 from streamd.cli.check.labels import FileContents, build_mask_findings
-from streamd.cli.check.reader_messages import (
-    RECORDED_EFFECTS,
-    ClassPixels,
-    GroupResult,
-    OddBoxes,
-    OddSizes,
-    PictureOddity,
-    SampleFault,
-    SampleGroup,
-    StreamToRead,
-)
-from streamd.cli.check.reader_pool import ReaderPool
 from streamd.cli.terminal import ProgressDisplay
 from streamd.config import locations
 from streamd.config.load import add_error_locations, load_config
@@ -84,6 +73,16 @@ from streamd.dataset.manifest.types import Int64s
 from streamd.decode.pixel_id import compute_sample_pixel_id
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.ipc import endpoint
+from streamd.ipc.worker_messages import (
+    RECORDED_EFFECTS,
+    ClassPixels,
+    GroupResult,
+    InspectRows,
+    OddBoxes,
+    OddSizes,
+    PictureOddity,
+    SampleFault,
+)
 from streamd.limits import (
     CHUNKS_KEPT_BYTES,
     DEFAULT_CREDIT,
@@ -141,15 +140,15 @@ def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | No
                 tallies[seen.stream].add_group_result(seen)
                 progress.advance_reading(len(seen.ids))
 
-            to_read = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
+            commands = [stream.build_open_command(number) for number, stream in enumerate(streams)]
             work = chain.from_iterable(
                 split_into_sample_groups(number, tally.ids, choose_counted_ids(tally.ids))
                 for number, tally in enumerate(tallies)
             )
-            readers = ReaderPool(to_read, work, add_group_result)
+            workers = InspectionPool(commands, work, add_group_result)
             processes = min(config.worker_count, count_processors())
             with add_error_locations(config):
-                asyncio.run(readers.read_all_groups(processes))
+                asyncio.run(workers.inspect_all_groups(processes))
             costs = {
                 each.stream.spec.name: (
                     each.decode_s * 1e3 / each.samples_read * each.stream.spec.batch_size,
@@ -158,7 +157,7 @@ def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | No
                 for each in tallies
                 if each.samples_read
             }
-            notes = [*readers.notes, *([config.memory_warning] if config.memory_warning else [])]
+            notes = [*workers.notes, *([config.memory_warning] if config.memory_warning else [])]
             notes += list_cluster_notes(config, costs, os.environ)
             return build_findings(tallies, config, processes, notes=notes)
         finally:
@@ -414,7 +413,7 @@ def _build_stream_finding(
     stream, spec, manifest = totals.stream, totals.stream.spec, totals.stream.manifest
     in_order = score_stored_order_mixing(spec, manifest.gather_label)
     chunks = estimate_unpacking(stream, processes)
-    # The labels: boxes and points with what the reading processes found odd about them.
+    # The labels: boxes and points with what the workers found odd about them.
     found_labels = {
         name: labels.build_box_finding(
             each, manifest.ragged_column(name), totals.odd_boxes.get(name, OddBoxes()), stream.format_file_name
@@ -676,7 +675,7 @@ def _count_chunks_per_sample(array: CompressedArray, order: SampleOrder, rows: I
     return unpacked / samples
 
 
-# --- Sums of a stream's results from the reading processes.
+# --- Sums of a stream's results from the workers.
 
 
 _COUNTED_SEED: Final = 0
@@ -696,12 +695,12 @@ def choose_counted_ids(ids: Int64s, most: int = MASKS_COUNTED) -> Int64s:
     return np.sort(np.random.default_rng(_COUNTED_SEED).choice(ids, most, replace=False))
 
 
-def split_into_sample_groups(stream: int, ids: Int64s, counted: Int64s) -> Iterator[SampleGroup]:
+def split_into_sample_groups(stream: int, ids: Int64s, counted: Int64s) -> Iterator[InspectRows]:
     """Splits a stream's `ids` into groups as large as a worker's tasks; the masks of the `counted` ones are counted."""
     is_counted = np.isin(ids, counted)
     for start in range(0, ids.size, TASK_ROWS):
         part = slice(start, start + TASK_ROWS)
-        yield SampleGroup(stream, ids[part].tolist(), ids[part][is_counted[part]].tolist())
+        yield InspectRows(stream, ids[part].tolist(), ids[part][is_counted[part]].tolist())
 
 
 class StreamTotals:

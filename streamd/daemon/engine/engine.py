@@ -595,11 +595,7 @@ class OpenStreams:
         entry = self._entries[number]
         stream, cache = entry.stream, entry.stream.cache
         place = None if cache is None else replace(cache, writable=entry.cache_lock is not None)
-        # Workers do not need class lists, and their size has no bound, unlike that of a record.
-        labels = {name: replace(label, classes=(), counts=()) for name, label in stream.spec.labels.items()}
-        return OpenStream(
-            number, str(stream.manifest_path), replace(stream.spec, labels=labels), place, stream.transform
-        )
+        return stream.build_open_command(number, place)
 
     async def wait_for_pixel_id(self, number: int) -> PixelId:
         """Waits until a worker has opened a version; returns its pixel identity. Raises ConfigError if that fails."""

@@ -21,6 +21,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import (
     TRANSFORM_RAISED,
     CachePlace,
+    OpenStream,
     TransformPlace,
     format_reason,
 )
@@ -103,6 +104,12 @@ class ServedStream:
             compute_slot_bytes(self.spec),
             -(-min(self.spec.batch_size, max(1, self.spec.samples)) // TASK_ROWS),
         )
+
+    def build_open_command(self, number: int, cache: CachePlace | None = None) -> OpenStream:
+        """Returns the command that opens the stream in a worker, which knows it by `number`."""
+        # Workers do not need class lists, and their size has no bound, unlike that of a record.
+        labels = {name: replace(label, classes=(), counts=()) for name, label in self.spec.labels.items()}
+        return OpenStream(number, str(self.manifest_path), replace(self.spec, labels=labels), cache, self.transform)
 
     @property
     def shuffle_score(self) -> float | None:

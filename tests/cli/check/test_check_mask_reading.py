@@ -1,32 +1,25 @@
-"""What a reading process counts of masks in files and in arrays."""
+"""What a worker that inspects counts of masks in files and in arrays."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.array_records import MASKS, build_array_stream
+from support.faulty_data import inspected
 from support.masked_photos import build_mask, folder_config, save_palette_png, write_masked_photos
 from support.record_readers import open_records
 
-from streamd.cli.check.reader_messages import ClassPixels, GroupResult, SampleGroup, SizeExample
-from streamd.cli.check.reader_process import read_sample_group
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import ClassPixels, GroupResult, SizeExample
 
 
 def read_records(place: Path, config: dict[str, Any], counted: list[int]) -> GroupResult:
     """What is seen of six samples."""
     place.mkdir()
     with open_records(config, place) as reader:
-        page = create_memfd("track", PROGRESS_PAGE_BYTES)
-        try:
-            return read_sample_group(reader, SampleGroup(0, list(range(6)), counted), ProgressPage(page))
-        finally:
-            os.close(page)
+        return inspected(reader, range(6), counted)
 
 
 def count_numbers(masks: list[Any]) -> dict[int, int]:

@@ -9,13 +9,13 @@ import pytest
 from streamd.cli.check.labels import (
     MaskFindings,
     build_mask_findings,
-    compare_sizes,
-    find_leader,
     find_mask_troubles,
     find_mask_warnings,
 )
-from streamd.cli.check.reader_messages import ClassPixels, OddSizes, SizeExample
 from streamd.core.spec import ImageSpec
+from streamd.decode.geometry import find_leader
+from streamd.ipc.worker_messages import ClassPixels, OddSizes, SizeExample
+from streamd.worker.inspect_rows import compare_sizes
 
 PHOTO = ImageSpec(24, 32, 3, "random_crop")
 MASK: dict[str, Any] = {"mode": "index", "fill": 255}

@@ -18,7 +18,6 @@ from support.served_folder import serve
 
 from streamd.cli.check import run as counting
 from streamd.cli.check.findings import CacheEstimate, CheckFindings, TrainerCapacity, UnpackingEstimate, WeightSummary
-from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
 from streamd.cli.check.run import (
     StreamTotals,
     build_findings,
@@ -36,7 +35,7 @@ from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.library_store import ChunkCache, Hdf5Store
 from streamd.dataset.open_store import open_store
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.ipc.worker_messages import CachePlace
+from streamd.ipc.worker_messages import CachePlace, FaultEffect, GroupResult, SampleFault
 from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS, MIB, MIN_CREDIT, PAGE_BYTES
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 

@@ -10,11 +10,11 @@ import pytest
 from support.faulty_data import animals
 from support.served_folder import serve
 
-from streamd.cli.check.labels import compare_sizes
-from streamd.cli.check.reader_messages import ClassPixels, GroupResult, SampleFault, SizeExample
 from streamd.cli.check.run import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
 from streamd.daemon.streams.served_stream import ExpectedIdentities
+from streamd.ipc.worker_messages import ClassPixels, GroupResult, SampleFault, SizeExample
 from streamd.limits import TASK_ROWS
+from streamd.worker.inspect_rows import compare_sizes
 
 
 @pytest.mark.parametrize("most", [None, 4, 9])

@@ -1,41 +1,52 @@
-"""The reader processes: every group is answered once, even if a process dies, and the file at fault is found."""
+"""The workers of check: every group is answered once, even if a worker dies, and the file at fault is found."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 from support import crashing_decoders
 from support.crashing_decoders import Broken, mark
-from support.faulty_data import CRASH, CRASHING, animals, told
+from support.faulty_data import animals
 from support.served_folder import serve
 from support.transform_programs import Write
 
-from streamd.cli.check import reader_pool
-from streamd.cli.check.reader_messages import GroupResult, SampleGroup
-from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
+from streamd.cli.check import inspection_pool
+from streamd.cli.check.inspection_pool import InspectionPool
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, StreamdError
+from streamd.ipc.worker_messages import GroupResult, InspectRows
 from streamd.limits import ROW_DEADLINE_S
+
+# Ends a worker that is given several samples.
+KILLED_BY_GROUPS: Final = """
+if "streamd.worker" in sys.orig_argv:
+    import streamd.worker.inspect_rows as inspecting
+    inspect_rows = inspecting.inspect_rows
+    inspecting.inspect_rows = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else inspect_rows(*what)
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder whose `sitecustomize.py` the workers import: their decoders do what the files ask for."""
+    for name, value in Broken(tmp_path / "ills").environment.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "ills"
 
 
 def read(
-    tmp_path: Path,
-    groups: Sequence[SampleGroup],
-    *,
-    command: Sequence[str] = READER_COMMAND,
-    count: int = 2,
-    deadline_s: float = ROW_DEADLINE_S,
+    tmp_path: Path, groups: Sequence[InspectRows], *, count: int = 2, deadline_s: float = ROW_DEADLINE_S
 ) -> tuple[list[GroupResult], list[str]]:
-    """What processes see of `groups` of a folder of eight images, and what remained unclear."""
+    """What workers see of `groups` of a folder of eight images, and what remained unclear."""
     heard: list[GroupResult] = []
     stream = serve(tmp_path / "data", tmp_path / "state")
-    reading = ReaderPool([told(stream)], groups, heard.append, command, deadline_s)
-    asyncio.run(reading.read_all_groups(count))
+    reading = InspectionPool([stream.build_open_command(0)], groups, heard.append, deadline_s)
+    asyncio.run(reading.inspect_all_groups(count))
     return heard, reading.notes
 
 
@@ -44,11 +55,10 @@ def ids(heard: Sequence[GroupResult]) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("broken")
 def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: Path) -> None:
-    folder = animals(tmp_path)
-    with (folder / "cat" / "0002.jpg").open("ab") as file:
-        file.write(CRASH)
-    heard, notes = read(tmp_path, [SampleGroup(0, [0, 1, 2, 3, 4]), SampleGroup(0, [5, 6, 7])], command=CRASHING)
+    mark(animals(tmp_path) / "cat" / "0002.jpg", crashing_decoders.ABRT)
+    heard, notes = read(tmp_path, [InspectRows(0, [0, 1, 2, 3, 4]), InspectRows(0, [5, 6, 7])])
     assert ids(heard) == list(range(8))
     (fault,) = [fault for seen in heard for fault in seen.faults]
     assert (fault.sample_id, fault.effect) == (2, "crash")
@@ -58,6 +68,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -67,12 +78,10 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     ids=["hang", "memory"],
 )
 def test_a_file_that_hangs_or_takes_all_memory_is_reported_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: bytes, reason: str
+    tmp_path: Path, what: bytes, reason: str
 ) -> None:
     mark(animals(tmp_path) / "cat" / "0002.jpg", what)
-    for name, value in Broken(tmp_path / "ills").environment.items():
-        monkeypatch.setenv(name, value)
-    heard, notes = read(tmp_path, [SampleGroup(0, list(range(8)))], count=1, deadline_s=3.0)
+    heard, notes = read(tmp_path, [InspectRows(0, list(range(8)))], count=1, deadline_s=3.0)
     assert ids(heard) == list(range(8))
     assert [(fault.sample_id, fault.reason, fault.effect) for seen in heard for fault in seen.faults] == [
         (2, reason, "crash")
@@ -82,14 +91,11 @@ def test_a_file_that_hangs_or_takes_all_memory_is_reported_with_the_reason(
 
 
 @pytest.mark.long
-def test_a_group_that_kills_the_reader_only_as_a_whole_is_noted(tmp_path: Path) -> None:
+def test_a_group_that_kills_the_worker_only_as_a_whole_is_noted(tmp_path: Path, broken: Path) -> None:
     animals(tmp_path)
-    code = (
-        "import sys\nfrom streamd.cli.check import reader_process as reading\nread_group = reading.read_sample_group\n"
-        "reading.read_sample_group = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else read_group(*what)\n"
-        "reading.main()"
-    )
-    heard, notes = read(tmp_path, [SampleGroup(0, [0, 1, 2])], command=(sys.executable, "-P", "-c", code))
+    with (broken / "sitecustomize.py").open("a") as file:
+        file.write(KILLED_BY_GROUPS)
+    heard, notes = read(tmp_path, [InspectRows(0, [0, 1, 2])])
     assert ids(heard) == [0, 1, 2]
     assert [fault for seen in heard for fault in seen.faults] == []
     (note,) = notes
@@ -97,19 +103,33 @@ def test_a_group_that_kills_the_reader_only_as_a_whole_is_noted(tmp_path: Path) 
 
 
 @pytest.mark.long
+def test_a_file_that_raises_an_error_which_no_decoder_may_raise_is_reported(tmp_path: Path, broken: Path) -> None:
+    animals(tmp_path)
+    with (broken / "sitecustomize.py").open("a") as file:
+        file.write(KILLED_BY_GROUPS.replace("sys.exit(3) if len(what[1].ids) > 1", "1 / 0 if 2 in what[1].ids"))
+    heard, notes = read(tmp_path, [InspectRows(0, [0, 1, 2])], count=1)
+    (fault,) = [fault for seen in heard for fault in seen.faults]
+    assert (fault.sample_id, fault.effect) == (2, "crash")
+    assert fault.reason == "ends the process that reads it, with exit status 1"
+    assert notes == []
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("broken")
 def test_check_gives_up_when_too_many_files_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_pool, "_MAX_CRASHES", 2)
+    monkeypatch.setattr(inspection_pool, "_MAX_CRASHES", 2)
     folder = animals(tmp_path)
     for path in folder.glob("cat/*.jpg"):
-        path.write_bytes(path.read_bytes() + CRASH)
+        mark(path, crashing_decoders.ABRT)
     with pytest.raises(StreamdError, match="more than 2 files crash the decoder, the last killed by SIGABRT"):
-        read(tmp_path, [SampleGroup(0, list(range(8)))], command=CRASHING, count=1)
+        read(tmp_path, [InspectRows(0, list(range(8)))], count=1)
 
 
-def test_reader_processes_that_cannot_start_raise_an_error(tmp_path: Path) -> None:
+def test_workers_that_cannot_start_raise_an_error(tmp_path: Path, broken: Path) -> None:
     animals(tmp_path)
+    (broken / "sitecustomize.py").write_text("import os\nos._exit(5)")
     with pytest.raises(StreamdError, match="ended before it read anything, with exit status 5"):
-        read(tmp_path, [SampleGroup(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
+        read(tmp_path, [InspectRows(0, [0, 1])])
 
 
 @pytest.mark.long
@@ -118,17 +138,16 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"
     place = find_transform_source("augment:f", program("augment", text).parent)
     stream = serve(tmp_path / "data", tmp_path / "state")
-    reading = ReaderPool(
-        [told(stream), replace(told(stream), transform=place)], [SampleGroup(0, [0])], print, deadline_s=2.0
-    )
+    commands = [stream.build_open_command(0), replace(stream, transform=place).build_open_command(1)]
+    reading = InspectionPool(commands, [InspectRows(0, [0])], print, deadline_s=2.0)
     why = "takes more than 2 s on a built-in image: is there an endless loop"
     with pytest.raises(ConfigError, match=rf"^streams\.train\.transform: transform at augment\.py:2 {why}"):
-        asyncio.run(reading.read_all_groups(1))
+        asyncio.run(reading.inspect_all_groups(1))
     stream.manifest.close()
 
 
 @pytest.mark.long
-def test_cancelling_ends_the_reader_processes_at_once(tmp_path: Path) -> None:
+def test_cancelling_ends_the_workers_at_once(tmp_path: Path) -> None:
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")
     heard: list[GroupResult] = []
@@ -138,9 +157,9 @@ def test_cancelling_ends_the_reader_processes_at_once(tmp_path: Path) -> None:
             heard.append(seen)
             running.cancel()
 
-        running = asyncio.create_task(
-            ReaderPool([told(stream)], [SampleGroup(0, [0]), SampleGroup(0, [1])], hear).read_all_groups(1)
-        )
+        groups = [InspectRows(0, [0]), InspectRows(0, [1])]
+        pool = InspectionPool([stream.build_open_command(0)], groups, hear)
+        running = asyncio.create_task(pool.inspect_all_groups(1))
         with pytest.raises(asyncio.CancelledError):
             await running
 

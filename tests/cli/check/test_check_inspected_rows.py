@@ -1,11 +1,11 @@
-"""What a reader process reports of each file, and the faults of a transform."""
+"""What a worker reports of each file that it inspects, and the faults of a transform."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,14 @@ import pytest
 from PIL import Image
 from support.array_records import MASKS, build_array_stream
 from support.driven_frames import clip_config, write_drives
-from support.faulty_data import animals, picture, spoil
+from support.faulty_data import animals, inspected, picture, spoil
 from support.record_readers import open_records
 from support.served_folder import file_of, serve
 from support.stored_numbers import build_png_chunk, encode_png
 from support.transform_programs import Write
 
-from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleGroup
-from streamd.cli.check.reader_process import read_sample_group, transform_sample_row
-from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
-from streamd.ipc.worker_messages import OpenStream
+from streamd.ipc.worker_messages import FaultEffect, GroupResult, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
 
 
@@ -39,13 +34,8 @@ def folder(tmp_path: Path) -> Path:
 def read_folder(folder: Path, state: Path, **changes: Any) -> GroupResult:
     """What is seen of a whole folder."""
     stream = serve(folder, state, **changes)
-    source = StreamReader.open(stream.spec, stream.manifest_path)
-    page = create_memfd("track", PROGRESS_PAGE_BYTES)
-    try:
-        return read_sample_group(source, SampleGroup(0, list(range(stream.spec.samples))), ProgressPage(page))
-    finally:
-        os.close(page)
-        source.close()
+    with closing(StreamReader.open(stream.spec, stream.manifest_path)) as reader:
+        return inspected(reader, range(stream.spec.samples))
 
 
 def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder: Path, tmp_path: Path) -> None:
@@ -174,12 +164,20 @@ TEXT = """
 
 
 @pytest.fixture
-def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
-    """Raises on images that are 1 throughout, and halves those that are 2."""
+def transformed(tmp_path: Path, program: Write) -> Callable[..., GroupResult]:
+    """Reads pictures of one colour each, in a row, with a transform that raises on 1, and halves those that are 2."""
     place = find_transform_source("augment:f", program("augment", TEXT).parent)
-    source, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
-    yield source
-    source.close()
+
+    def read_colours(*colours: int) -> GroupResult:
+        (tmp_path / "colours" / "cat").mkdir(parents=True)
+        for number, colour in enumerate(colours):
+            Image.new("RGB", (32, 32), (colour,) * 3).save(tmp_path / "colours" / "cat" / f"{number}.png")
+        stream = serve(tmp_path / "colours", tmp_path / "state", image={"size": [32, 32]})
+        reader, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
+        with closing(reader):
+            return inspected(reader, range(len(colours)))
+
+    return read_colours
 
 
 @pytest.mark.parametrize(
@@ -194,18 +192,12 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
     ],
 )
 def test_a_transform_fault_says_what_a_worker_would_do(
-    transformed: StreamReader, colour: int, effect: FaultEffect, reason: str
+    transformed: Callable[..., GroupResult], colour: int, effect: FaultEffect, reason: str
 ) -> None:
-    fault = transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), colour, np.uint8)})
-    assert fault is not None
-    assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
-
-
-def test_good_samples_have_no_fault_with_and_without_a_transform(
-    transformed: StreamReader, source: StreamReader
-) -> None:
-    assert transform_sample_row(transformed, 3, {"image": np.full((32, 32, 3), 3, np.uint8)}) is None
-    assert transform_sample_row(source, 3, {"image": np.full((32, 32, 3), 1, np.uint8)}) is None
+    seen = transformed(3, colour, 4)
+    (fault,) = seen.faults
+    assert (fault.sample_id, fault.effect, fault.reason) == (1, effect, reason)
+    assert (len(seen.digests), seen.formats) == (2, {"PNG": 2})
 
 
 def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tmp_path: Path) -> None:
@@ -213,10 +205,8 @@ def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tm
     masks[4, 0, 0] = 400
     images = {"photo": {"size": [20, 30]}, "mask": {"like": "photo", "mode": "index"}}
     stream = build_array_stream(tmp_path, "hdf5 compressed", images, arrays={"mask": masks})
-    page = create_memfd("track", PROGRESS_PAGE_BYTES)
     with open_records(stream, tmp_path) as reader:
-        seen = read_sample_group(reader, SampleGroup(0, list(range(6))), ProgressPage(page))
-    os.close(page)
+        seen = inspected(reader, range(6))
     (fault,) = seen.faults
     assert (fault.sample_id, fault.effect) == (4, "verdict")
     assert fault.reason.startswith("mask: it holds the class number 400")
@@ -231,11 +221,7 @@ def test_clips_are_counted_by_their_first_frame_and_a_bad_frame_is_named(tmp_pat
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     images = {"clip": clip_config(tmp_path / "data")["images"]["clip"], "mask": {"like": "clip", "mode": "index"}}
     with open_records(clip_config(tmp_path / "data", images=images), tmp_path) as reader:
-        page = create_memfd("track", PROGRESS_PAGE_BYTES)
-        try:
-            seen = read_sample_group(reader, SampleGroup(0, [*range(8)], [*range(8)]), ProgressPage(page))
-        finally:
-            os.close(page)
+        seen = inspected(reader, range(8), counted=range(8))
     shown = {fault.sample_id: fault.reason for fault in seen.faults}
     assert len(shown) == 3
     assert all(reason.startswith("clip 7.png: ") for reason in shown.values())
