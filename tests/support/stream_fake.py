@@ -246,6 +246,9 @@ class FakeClient(Client):
         self.starts: dict[str, object] = {}
         self.trainer_names: dict[str, str | None] = {}
 
+    def __repr__(self) -> str:
+        return f"<FakeClient, serves {', '.join(self._specs)}>"
+
     def __enter__(self) -> Self:
         return self
 
