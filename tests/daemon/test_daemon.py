@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -135,12 +134,13 @@ def test_samples_are_listed_again_only_with_rescan(start_daemon: Start, config: 
 
 
 @pytest.mark.long
-def test_a_state_folder_that_disappears_stops_the_stream_with_the_reason(start_daemon: Start, tmp_path: Path) -> None:
+def test_a_verdict_that_cannot_be_recorded_stops_its_stream_and_says_why(start_daemon: Start, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16})
     (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
-    shutil.rmtree(daemon.state)
-    stopped = pytest.raises(streamd.StreamStoppedError, match=r"0003\.jpg .* cannot be recorded: No such file or dir")
+    (manifest,) = daemon.state.glob("*.manifest")
+    manifest.with_suffix(".bad.jsonl").mkdir()
+    stopped = pytest.raises(streamd.StreamStoppedError, match=r"0003\.jpg .* cannot be recorded: Is a directory")
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream, stopped:
         assert sum(1 for _ in stream) < 2
     assert "Traceback" not in daemon.log.read_text()
