@@ -48,15 +48,21 @@ class ReportRecorder:
     def on_worker_died(self, worker: WorkerProcess[Task], death: WorkerDied) -> None: ...
 
 
-@asynccontextmanager
-async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess[Task], Reports]]:
+async def start_worker(stream: ServedStream | None = None) -> tuple[WorkerProcess[Task], Reports]:
     """A worker, which has opened the stream if there is one, and what it says."""
     recorder = ReportRecorder()
     worker = await WorkerProcess[Task].start(0, recorder, ANSWER_S)
     if stream is not None:
         worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         assert await recorder.reports.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
-    yield worker, recorder.reports
+    return worker, recorder.reports
+
+
+@asynccontextmanager
+async def started(stream: ServedStream | None = None) -> AsyncIterator[tuple[WorkerProcess[Task], Reports]]:
+    """As `start_worker`; it is closed afterwards."""
+    worker, reports = await start_worker(stream)
+    yield worker, reports
     worker.close()
     await worker._process.wait()
 
@@ -121,12 +127,13 @@ async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, 
 
 
 @pytest.mark.long
-async def test_shut_down_waits_until_the_worker_has_ended() -> None:
-    idle, stopped = [await WorkerProcess[Task].start(0, ReportRecorder(), ANSWER_S) for _ in range(2)]
-    os.kill(stopped.pid, signal.SIGSTOP)
-    for worker, code in ((idle, 0), (stopped, -signal.SIGKILL)):
-        await worker.shut_down()
-        assert await worker._process.wait() == code
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["idle", "stopped"])
+async def test_shut_down_waits_until_the_worker_has_ended(stream: ServedStream, *, is_stopped: bool) -> None:
+    worker, _ = await start_worker(stream)
+    if is_stopped:
+        os.kill(worker.pid, signal.SIGSTOP)
+    await worker.shut_down()
+    assert await worker._process.wait() == (-signal.SIGKILL if is_stopped else 0)
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TransformFault, WorkerDied
+from streamd.limits import ROW_DEADLINE_S
 
 
 @pytest.fixture
@@ -76,8 +77,9 @@ async def test_a_transform_that_returns_the_wrong_shape_stops_the_stream_and_no_
 
 @pytest.mark.long
 async def test_an_edited_transform_gets_new_workers_and_the_old_ones_finish_their_batch(
-    served: Serve,
+    served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", ROW_DEADLINE_S)  # a stopped worker is only slow here
     old = served(INVERT)
     async with ready_engine(old) as rig:
         (before,) = rig.engine.worker_pids
