@@ -109,8 +109,7 @@ def build_report(machine: Machine, fits: Mapping[str, Sequence[Fit]]) -> Report:
 def main() -> None:
     options = run.build_parser("fit from a stream beside fit on one constant batch.", "fits", rounds=5).parse_args()
     make_data.make(options.data)
-    array = options.data.with_suffix(".npy")
-    make_data.make_array(options.data, array)
+    array = make_data.make_array(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-fits-") as folder:
         stream = labelled(array, Path(folder) / "labels.csv", len(make_data.files(options.data)))
         fits = measure(stream, options.rounds)

@@ -225,8 +225,7 @@ def main() -> None:
         print(json.dumps(asdict(be_trainer(options.trainer))))
         return
     make_data.make(options.data)
-    array = options.data.with_suffix(".npy")
-    make_data.make_array(options.data, array)
+    array = make_data.make_array(options.data)
     rates, clients = measure(array, options.rounds)
     finish(build_report(run.machine(), rates, clients), options.results)
 

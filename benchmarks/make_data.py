@@ -100,10 +100,14 @@ def decoded(file: Path) -> npt.NDArray[np.uint8]:
         return np.asarray(picture.convert("RGB"))
 
 
-def make_array(folder: Path, array: Path) -> None:
-    """Writes the decoded images of `folder`, all of one size, as a .npy of uint8 (n, H, W, 3), unless it exists."""
+def make_array(folder: Path) -> Path:
+    """Writes the decoded images of `folder`, all of one size, as uint8 (n, H, W, 3), unless the file exists.
+
+    Returns its path, which is that of the folder with the suffix .npy.
+    """
+    array = folder.with_suffix(".npy")
     if array.exists():
-        return
+        return array
     paths, unfinished = files(folder), array.with_name(f"unfinished.{array.name}")
     shape = (len(paths), *decoded(paths[0]).shape)
     images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
@@ -111,6 +115,7 @@ def make_array(folder: Path, array: Path) -> None:
         images[number] = decoded(path)
     images.flush()
     unfinished.rename(array)
+    return array
 
 
 def make_colours(folder: Path, colours: Path) -> None:
@@ -127,7 +132,7 @@ def make_all(data: Path, small: int = IMAGES, large: int = LARGE_IMAGES) -> None
     for name, images, how in (("s", small, SMALL), ("l", large, LARGE)):
         make(data / name, images, how)
         make_colours(data / name, data / f"{name}.colours.npy")
-    make_array(data / "s", data / "s.npy")
+    make_array(data / "s")
 
 
 def main() -> None:

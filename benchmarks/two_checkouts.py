@@ -179,8 +179,7 @@ def main() -> None:
     make_data.make(options.data)
     stream = run.folder_stream(options.data)
     if options.arrays:
-        make_data.make_array(options.data, options.data.with_suffix(".npy"))
-        stream = run.array_stream(options.data.with_suffix(".npy"))
+        stream = run.array_stream(make_data.make_array(options.data))
     print("processor time a batch, all together (daemon and workers + trainer):")
     rounds: list[Round] = []
     for number in range(1, options.rounds + 1):

@@ -43,12 +43,13 @@ class StreamdError(Exception):
 
     exit_status = 1
 
-    def copy(self) -> Self:
+    def copy_without_traceback(self) -> Self:
         """Returns the same error without a traceback, to raise an error that stays stored.
 
         A stored error that is raised itself keeps the frames that it passed through, and with them the batch that a
         loop held.
         """
+        # Not by copy.copy, which would call __init__ with the finished message.
         copy = self.__class__.__new__(self.__class__, *self.args)
         copy.__dict__.update(self.__dict__)
         if self.__cause__ is not None:

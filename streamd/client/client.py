@@ -406,7 +406,7 @@ class Client:
         finally:
             context.destroy(linger=0)  # closes every socket too, even one that an interrupt left half made
         if self._daemon_error is not None:
-            raise self._daemon_error.copy()
+            raise self._daemon_error.copy_without_traceback()
         reason = refusal or places.explain_missing_answer(self.endpoint)
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {reason}")
 

@@ -265,4 +265,4 @@ class Handoff:
 
     def _raise_stream_error(self) -> None:
         if self._error is not None:
-            raise self._error.copy()
+            raise self._error.copy_without_traceback()

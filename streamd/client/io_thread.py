@@ -120,8 +120,9 @@ class IOThread:
     def build_lease_end(self, received: ReceivedBatch) -> Callable[[], None]:
         """Returns what ends the lease of a batch. Finalisers call it in any thread, even within the garbage collector.
 
-        It keeps `received` alive, which ends the lease too, and does not reach this object: the garbage collector sees
-        no references of arrays, so a batch that reached its stream would never be collected with it.
+        It keeps `received` alive, whose end would end the lease. It does not reach this object: the batch's arrays
+        refer to it, and the garbage collector sees no references of arrays, so it would never collect a batch that is
+        in a cycle with its stream.
         """
         return partial(self._returns.end_lease, received)
 

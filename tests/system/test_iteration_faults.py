@@ -182,6 +182,7 @@ def test_a_loop_that_is_closed_while_it_waits_keeps_no_batch(
             if is_error_kept:
                 kept.append(error)
 
+    threads = set(threading.enumerate())
     stream = client.subscribe("train", prefetch=2)
     reading = threading.Thread(target=read_until_closed, args=[stream])
     reading.start()
@@ -193,6 +194,8 @@ def test_a_loop_that_is_closed_while_it_waits_keeps_no_batch(
         reading.join()
     finally:
         daemon.process.send_signal(signal.SIGCONT)
+    # `close` does not wait for an I/O thread that the stopped daemon owes the memory of the next batch.
+    wait_until(lambda: set(threading.enumerate()) <= threads, "the stream's thread ends")
     if is_error_kept:  # its traceback holds the loop's frame, until the program drops it together with the stream
         assert len(HELD_OVER_CONNECTIONS) == 1
         holder: list[object] = [stream, kept.pop()]
