@@ -106,7 +106,7 @@ class Dispatcher:
         self._engine = engine
         self._slots = slots
         self._router = router
-        self._stats = stats
+        self.stats = stats
         self._status_builder = status_builder
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
         self._answers = AnswerCache()
@@ -153,7 +153,7 @@ class Dispatcher:
     @property
     def finished_work_count(self) -> int:
         """How many tasks were done and workers replaced so far; it changes while work progresses."""
-        return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
+        return self.stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
 
     def build_status(self) -> DaemonStatus:
         """Returns the status of the daemon as of now."""
@@ -183,7 +183,7 @@ class Dispatcher:
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
-            self._stats.add_count("wire", "malformed")
+            self.stats.add_count("wire", "malformed")
             log.warning("wire.malformed", str(error))
             if isinstance(error, OtherVersionError):  # the frame around the refusal names our version
                 self._send_without_session(identity, Refused("usage", str(error)))
@@ -194,7 +194,7 @@ class Dispatcher:
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
                     return self._handle_session_message(connection, message)
                 # The session does not exist, or is not this connection's. A goodbye gets no answer.
-                self._stats.add_count("wire", "stale")
+                self.stats.add_count("wire", "stale")
                 if not isinstance(message, Goodbye):
                     frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
                     self._router.send_frame(identity, frame)
@@ -234,7 +234,7 @@ class Dispatcher:
                 # No number is looked at before it is known that there can be so many leases: a frame has room for
                 # thousands.
                 if not len(message.retired) <= len(released) <= connection.lease_count:
-                    self._stats.add_count("wire", "malformed")
+                    self.stats.add_count("wire", "malformed")
                     log.warning(
                         "wire.malformed",
                         f"a trainer released {len(released)} batches, {len(message.retired)} of them still mapped, but "
@@ -243,7 +243,7 @@ class Dispatcher:
                     )
                     return False
                 connection.lease_count -= len(released)
-                self._stats.add_stage_runs(
+                self.stats.add_stage_runs(
                     f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released)
                 )
                 self._status_builder.on_progress(session, message.taken, waited_s, time.monotonic())
@@ -263,7 +263,7 @@ class Dispatcher:
                 note(
                     "receipt.ok" if ok else "receipt.bad", text, stream=name, session=number, epoch=epoch, digest=digest
                 )
-                self._stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
+                self.stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
                     self._status_builder.epoch_tracker.confirm_epoch_received(
                         connection.session, epoch, timing, time.monotonic()
