@@ -7,21 +7,21 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats
-from streamd.core.leaky_bucket import LeakyBucket, TimeShares
+from streamd.core.leaky_bucket import TimeShares
 from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.queries import AnswerCache, QueryResponder
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
-from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
@@ -48,7 +48,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
-from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE, LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
+from streamd.limits import LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
 from streamd.scheduler.events import (
     Action,
     AdmitSession,
@@ -216,15 +216,15 @@ class Dispatcher:
                 if event is not None:
                     self._handle_scheduler_events(event)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                answer = self._answers.get_or_make_answer(message, lambda: self._encode_answer(message))
+                responder, count, is_draining = self._query_responder, len(self._connections), self._is_draining
+                answer = self._answers.get_or_make_answer(
+                    message,
+                    lambda: encode_message(
+                        responder.answer_query(message, session_count=count, is_draining=is_draining)
+                    ),
+                )
                 self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), answer))
         return False
-
-    def _encode_answer(self, question: QueryMessage) -> bytes:
-        count, is_draining = len(self._connections), self._is_draining
-        return encode_message(
-            self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
-        )
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> bool:
         """Handles a message of a session, and returns whether it was due."""
@@ -482,54 +482,3 @@ class Dispatcher:
     def _on_deadline_timer(self) -> None:
         self._timer_due_s = None
         self._handle_scheduler_events(TimePassed())
-
-
-# --- Encoded answers to questions that anybody may ask, shared by all who ask: a flood of questions makes few answers.
-
-
-ReadClock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptAnswer:
-    encoded: bytes
-    made_s: float
-
-
-class AnswerCache:
-    """Keeps the last answer of each kind. Lives on the event loop.
-
-    While making answers takes less than ANSWER_SHARE of the time, after a burst of ANSWER_BURST_S, every answer is made
-    anew. Beyond that, a kept one is given until it is ANSWER_AGE_S old. `read_clock_s` and `read_spent_s` are the
-    monotonic time and the processor time of this thread.
-    """
-
-    def __init__(self, read_clock_s: ReadClock = time.monotonic, read_spent_s: ReadClock = time.thread_time) -> None:
-        self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
-        self._answers: dict[type, _KeptAnswer] = {}
-        self._streams_answer: bytes | None = None
-        self._spent = LeakyBucket(ANSWER_SHARE, time_s=read_clock_s())  # seconds spent on answers
-
-    def get_or_make_answer(self, question: QueryMessage, make_answer: Callable[[], bytes]) -> bytes:
-        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
-        if isinstance(question, (AskMonitor, AskNames)):
-            return make_answer()
-        if isinstance(question, AskStreams):
-            if self._streams_answer is None:
-                self._streams_answer = make_answer()
-            return self._streams_answer
-        # A new answer if time allows, else the one that was kept.
-        kind = type(question)
-        now_s, kept = self._read_clock_s(), self._answers.get(kind)
-        is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
-        if kept is not None and is_spent and now_s < kept.made_s + ANSWER_AGE_S:
-            return kept.encoded
-        began_s = self._read_spent_s()
-        encoded = make_answer()
-        self._spent.add(self._read_spent_s() - began_s, now_s)
-        self._answers[kind] = _KeptAnswer(encoded, now_s)
-        return encoded
-
-    def forget_streams_answer(self) -> None:
-        """Makes the answer to AskStreams anew when it is next asked for. Until then it holds."""
-        self._streams_answer = None

@@ -13,7 +13,8 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder, SubscribedTrainer
+from streamd.daemon.queries import QueryMessage, QueryResponder
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
 from streamd.ipc.messages import (
