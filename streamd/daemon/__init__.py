@@ -1,7 +1,7 @@
 """The server process: its life, its sockets, its sessions, and what it reports.
 
 daemon      start, serve, drain, shut down               reload, reload_plan    applies a changed configuration
-dispatcher  messages to events, actions to messages      batch_sender           queues batches and sends them
+dispatcher  messages to events, actions to messages      batch_sender           queues, sends and copies batches
 sessions    admits, refuses and ends sessions            gate_keeper            starts and ends the gates and the door
 status_builder  the status                               queries                answers without a session
 epoch_summary   one summary of each epoch

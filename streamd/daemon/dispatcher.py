@@ -18,7 +18,6 @@ from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
-from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.queries import AnswerCache, QueryResponder
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
 from streamd.daemon.status_builder import StatusBuilder
@@ -112,9 +111,9 @@ class Dispatcher:
         self._answers = AnswerCache()
         boot = self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._unreachable_sessions: list[int] = []
-        preview = self.batch_preview = BatchPreview(slots)
         on_unreachable = self._on_session_unreachable
-        sender = self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, boot, on_unreachable)
+        sender = self._batch_sender = BatchSender(router, slots, stats, status_builder, boot, on_unreachable)
+        self.batch_preview = sender.preview
         self._receipt_sender = ReceiptSender(sender, status_builder, spawn, self._send_receipt, on_unreachable)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None

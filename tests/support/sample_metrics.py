@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus, compare_sessions
-from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.batch_sender import BatchPreview
 from streamd.daemon.monitor.metrics import METRICS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 from streamd.daemon.streams.served_stream import ServedStream

@@ -19,7 +19,7 @@ from streamd.core.status import (
     format_window,
     sort_sessions,
 )
-from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.batch_sender import BatchPreview
 from streamd.daemon.streams.quarantine import FaultKind, classify_fault_reason
 from streamd.daemon.streams.served_stream import ServedStream
 
