@@ -20,7 +20,7 @@ from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllow
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
-from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_pixels, measure_shuffles_in_thread
 from streamd.errors import ConfigError, StreamdError
 from streamd.scheduler.admission import SchedulerLimits, compute_least_stream_bytes
 
@@ -84,7 +84,7 @@ class Reloader:
                 # `expect` may ask for other pixels than a kept stream has. Orders are checked already.
                 for name in changes.kept:
                     expected, pixel_id = fresh[name].expected, self._dispatcher.streams[name].spec.pixel_id
-                    if expected is not None and (refusal := expected.explain_other_pixels(name, pixel_id)):
+                    if refusal := explain_other_pixels(expected, name, pixel_id):
                         raise ConfigError(refusal)
                 for name in (*changes.changed, *changes.added):
                     await check_data_present(fresh[name])

@@ -12,7 +12,7 @@ from typing import Final
 from streamd.core import log
 from streamd.core.spec import PixelId
 from streamd.daemon.engine.batch_job import RowCost
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_pixels
 from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
 from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformFault, TransformPlace
@@ -141,8 +141,7 @@ class OpenStreams:
             return
         stream, answer = self.versions[number].stream, self._get_pixel_id_future(self.versions[number])
         if not answer.done():
-            other = stream.expected and stream.expected.explain_other_pixels(stream.spec.name, pixel_id)
-            if other:
+            if other := explain_other_pixels(stream.expected, stream.spec.name, pixel_id):
                 answer.set_exception(ConfigError(other))
             else:
                 answer.set_result(pixel_id)
