@@ -17,21 +17,23 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamd.client.batch import Batch, build_leased_batch
+from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BatchEffort
 from streamd.core.sampler import PAD_ID
-from streamd.core.spec import BatchKey, Cursor
+from streamd.core.slot_layout import compute_layout
+from streamd.core.spec import BatchKey, Cursor, StreamSpec
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.sessions import OWN_USER, Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.expected_digests import ExpectedDigests
-from streamd.daemon.streams.served_stream import count_dropped_samples
+from streamd.daemon.streams.served_stream import ServedStream, count_dropped_samples
 from streamd.ipc.frames import FrameHeader, build_frame, bundle_records, encode_message
 from streamd.ipc.messages import BatchReady, ReceiptDue
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
-from streamd.limits import MAX_OPEN_EPOCHS, SEND_COMPANY_CREDIT, SEND_COMPANY_S
+from streamd.limits import MAX_OPEN_EPOCHS, SEND_COMPANY_CREDIT, SEND_COMPANY_S, SHOWN_BYTES, SHOWN_ROWS
 
 _FULL_QUEUE_BATCHES: Final = 4  # a queue of so many batches is sent at once
 _MAX_MESSAGE_BATCHES: Final = 64  # in one message
@@ -62,7 +64,8 @@ _NumberedBatch = tuple[int, OutgoingBatch]  # number in the session, batch
 class BatchSender:
     """Queues batches for connections, and flushes the queue at once or after a moment. Lives on the event loop.
 
-    `on_unreachable` is called with the session that a batch could not be sent to.
+    `preview` gets each batch that is sent. `on_unreachable` is called with the session that a batch could not be sent
+    to.
     """
 
     def __init__(
@@ -71,7 +74,6 @@ class BatchSender:
         slots: SlotStore,
         stats: ProcessStats,
         status_builder: StatusBuilder,
-        batch_preview: BatchPreview,
         boot: int,
         on_unreachable: Callable[[int], None],
     ) -> None:
@@ -79,7 +81,7 @@ class BatchSender:
         self._slots = slots
         self._stats = stats
         self._status_builder = status_builder
-        self._batch_preview = batch_preview
+        self.preview = BatchPreview(slots)
         self._boot = boot
         self._on_unreachable = on_unreachable
         self._batches: dict[int, OutgoingBatch] = {}  # by slot
@@ -169,16 +171,28 @@ class BatchSender:
         if not all(map(self._is_still_in_slot, batches)):
             self._on_unreachable(connection.session)
             return
-        if self._batch_preview.has_waiters:
-            self._batch_preview.on_batch_sent(connection.stream, batches[-1].message)
+        if self.preview.has_waiters:
+            self.preview.on_batch_sent(connection.stream, batches[-1].message)
         if connection.transport == "shared":
             # One message names the slots of all batches.
             frames = [
-                build_frame(self._build_frame_header(connection, number), batch.encoded) for number, batch in deliveries
+                build_frame(FrameHeader(self._boot, connection.session, number), batch.encoded)
+                for number, batch in deliveries
             ]
             is_reached = self._router.send_frame(connection.identity, bundle_records(frames))
         else:
-            is_reached = self._send_inline_pixels(connection, deliveries)
+            # The pixels themselves, one message a batch, as long as the client can be reached.
+            is_reached = all(
+                self._router.send_frame(
+                    connection.identity,
+                    build_frame(
+                        FrameHeader(self._boot, connection.session, number),
+                        encode_message(msgspec.structs.replace(batch.message, slot=0, inline=True)),
+                    ),
+                    self._slots.map_slot(batch.message.slot),
+                )
+                for number, batch in deliveries
+            )
         if not is_reached:
             self._on_unreachable(connection.session)
         now_s = time.monotonic()
@@ -194,22 +208,6 @@ class BatchSender:
         self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
 
-    def _send_inline_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
-        """Sends the pixels themselves, one message a batch; returns whether the client could be reached."""
-        for number, batch in deliveries:
-            inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
-            pixels = self._slots.map_slot(batch.message.slot)
-            if not self._router.send_frame(
-                connection.identity,
-                build_frame(self._build_frame_header(connection, number), encode_message(inline)),
-                pixels,
-            ):
-                return False
-        return True
-
-    def _build_frame_header(self, connection: Connection, number: int) -> FrameHeader:
-        return FrameHeader(self._boot, connection.session, number)
-
     def close(self) -> None:
         """Drops the queued batches."""
         if self._timer is not None:
@@ -218,7 +216,6 @@ class BatchSender:
 
 
 # --- Sends receipts: each session gets its own one after the other, when their digests have been computed.
-
 
 SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -276,3 +273,88 @@ class ReceiptSender:
             self._status_builder.epoch_tracker.on_epoch_sent(connection.session, connection.stream.spec, cursor)
             supply = connection.supply_counter.take_and_reset_supply()
             self._send_receipt(connection, ReceiptDue(cursor.epoch, digest, dropped, supply))
+
+
+# --- Copies the next batch that is sent, for requests that wait to show it. Without such a request it costs nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A batch of `row_count` rows as it went to a trainer; `first_rows` is a copy of its first ones.
+
+    `sample_count` counts its rows that are not padding.
+    """
+
+    stream: ServedStream
+    first_rows: Batch
+    row_count: int
+    sample_count: int
+
+
+class BatchPreview:
+    """Hands the next batch of a stream to all requests that wait for it. Used by the event loop's thread alone."""
+
+    def __init__(self, slots: SlotStore) -> None:
+        self._slots = slots
+        self._waiters: dict[str, list[asyncio.Future[Preview]]] = {}
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a request waits for a batch of any stream."""
+        return bool(self._waiters)
+
+    async def wait_for_preview(self, stream: str) -> Preview:
+        """Returns the next batch of a stream that is sent; waits as long as that takes."""
+        waiter: asyncio.Future[Preview] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(stream, []).append(waiter)
+        try:
+            return await waiter
+        finally:
+            # A cancelled request would otherwise leave its waiter behind, and the next batch would be copied for
+            # nobody.
+            waiting = self._waiters.get(stream, [])
+            if waiter in waiting:
+                waiting.remove(waiter)
+                if not waiting:
+                    del self._waiters[stream]
+
+    def cancel_waiters(self) -> None:
+        """Cancels all waiting requests."""
+        for waiter in [each for waiting in self._waiters.values() for each in waiting]:
+            waiter.cancel()
+
+    def on_batch_sent(self, stream: ServedStream, ready: BatchReady) -> None:
+        """Hands a copy of a batch that is being sent to the requests that wait for its stream.
+
+        The slot is leased to a trainer, so nothing writes to it during the copy.
+        """
+        waiting = [each for each in self._waiters.pop(stream.spec.name, []) if not each.done()]
+        if not waiting:
+            return
+        try:
+            spec, rows = stream.spec, compute_preview_row_count(stream.spec, ready.rows)
+            # The first rows of each tensor lie at its beginning, so one copy for each tensor is enough.
+            lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
+            memory = np.empty(first.size_bytes, np.uint8).data
+            for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):
+                self._slots.copy_slot_bytes(
+                    ready.slot, memory[here.offset : here.offset + here.size_bytes], there.offset
+                )
+            ids = np.empty(ready.rows, np.int64)
+            self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
+            bad = tuple(each for each in ready.bad if each.row < rows)
+            message = msgspec.structs.replace(ready, rows=rows, bad=bad)
+            batch = build_leased_batch(memory, first, message, spec, token=str, on_return=lambda: None)
+            shown = Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
+        except Exception as error:  # noqa: BLE001 - showing a batch must never keep it from its trainer
+            log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
+            for waiter in waiting:
+                waiter.cancel()
+        else:
+            for waiter in waiting:
+                waiter.set_result(shown)
+
+
+def compute_preview_row_count(spec: StreamSpec, rows: int) -> int:
+    """Returns how many of a batch's rows are copied: SHOWN_ROWS or SHOWN_BYTES, but at least one row."""
+    return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // spec.sample_bytes))

@@ -219,7 +219,7 @@ class Daemon:
         )
         await self._start_listening(dispatcher, partial(_spawn_task, group))
         if monitor is not None:
-            monitor.set_monitored_daemon(dispatcher, self._stats)
+            monitor.set_monitored_daemon(dispatcher)
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
         self._reloads = _spawn_task(group, self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)

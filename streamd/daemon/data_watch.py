@@ -221,18 +221,14 @@ class DataPlaceLookups:
 def find_place_absence_reason(path: Path) -> str:
     """Returns why data at a path are absent, or "". Blocks for as long as the file system takes."""
     place = _strip_glob_pattern(path)
-    return f"{format_path(place)}: not there, or empty" if _is_absent_or_empty(place) else ""
-
-
-def _is_absent_or_empty(place: Path) -> bool:
-    """Whether a place is missing, empty, or cannot be read now. False for lasting errors: the listing reports them."""
     try:
         with os.scandir(place) as entries:
-            return next(entries, None) is None
+            is_absent = next(entries, None) is None
     except NotADirectoryError:
-        return False  # a file
+        is_absent = False  # a file
     except OSError as error:
-        return error.errno not in _LASTING_ERRNOS
+        is_absent = error.errno not in _LASTING_ERRNOS  # the listing reports these
+    return f"{format_path(place)}: not there, or empty" if is_absent else ""
 
 
 async def wait_for_mount(lookup_requested: asyncio.Event) -> None:

@@ -7,21 +7,20 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import ProcessStats
-from streamd.core.leaky_bucket import LeakyBucket, TimeShares
+from streamd.core.leaky_bucket import TimeShares
 from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
-from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.queries import AnswerCache, QueryResponder
 from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
-from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
@@ -48,7 +47,7 @@ from streamd.ipc.messages import (
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
-from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE, LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
+from streamd.limits import LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
 from streamd.scheduler.events import (
     Action,
     AdmitSession,
@@ -106,15 +105,15 @@ class Dispatcher:
         self._engine = engine
         self._slots = slots
         self._router = router
-        self._stats = stats
+        self.stats = stats
         self._status_builder = status_builder
         self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
         self._answers = AnswerCache()
         boot = self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._unreachable_sessions: list[int] = []
-        preview = self.batch_preview = BatchPreview(slots)
         on_unreachable = self._on_session_unreachable
-        sender = self._batch_sender = BatchSender(router, slots, stats, status_builder, preview, boot, on_unreachable)
+        sender = self._batch_sender = BatchSender(router, slots, stats, status_builder, boot, on_unreachable)
+        self.batch_preview = sender.preview
         self._receipt_sender = ReceiptSender(sender, status_builder, spawn, self._send_receipt, on_unreachable)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s: float | None = None
@@ -153,7 +152,7 @@ class Dispatcher:
     @property
     def finished_work_count(self) -> int:
         """How many tasks were done and workers replaced so far; it changes while work progresses."""
-        return self._stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
+        return self.stats.find_stage_times("engine", "idle").count + self._engine.worker_death_count
 
     def build_status(self) -> DaemonStatus:
         """Returns the status of the daemon as of now."""
@@ -183,7 +182,7 @@ class Dispatcher:
         try:
             header, message = decode_client_frame(data)
         except ProtocolError as error:
-            self._stats.add_count("wire", "malformed")
+            self.stats.add_count("wire", "malformed")
             log.warning("wire.malformed", str(error))
             if isinstance(error, OtherVersionError):  # the frame around the refusal names our version
                 self._send_without_session(identity, Refused("usage", str(error)))
@@ -194,7 +193,7 @@ class Dispatcher:
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
                     return self._handle_session_message(connection, message)
                 # The session does not exist, or is not this connection's. A goodbye gets no answer.
-                self._stats.add_count("wire", "stale")
+                self.stats.add_count("wire", "stale")
                 if not isinstance(message, Goodbye):
                     frame = build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
                     self._router.send_frame(identity, frame)
@@ -216,15 +215,15 @@ class Dispatcher:
                 if event is not None:
                     self._handle_scheduler_events(event)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                answer = self._answers.get_or_make_answer(message, lambda: self._encode_answer(message))
+                responder, count, is_draining = self._query_responder, len(self._connections), self._is_draining
+                answer = self._answers.get_or_make_answer(
+                    message,
+                    lambda: encode_message(
+                        responder.answer_query(message, session_count=count, is_draining=is_draining)
+                    ),
+                )
                 self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), answer))
         return False
-
-    def _encode_answer(self, question: QueryMessage) -> bytes:
-        count, is_draining = len(self._connections), self._is_draining
-        return encode_message(
-            self._query_responder.answer_query(question, session_count=count, is_draining=is_draining)
-        )
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> bool:
         """Handles a message of a session, and returns whether it was due."""
@@ -234,7 +233,7 @@ class Dispatcher:
                 # No number is looked at before it is known that there can be so many leases: a frame has room for
                 # thousands.
                 if not len(message.retired) <= len(released) <= connection.lease_count:
-                    self._stats.add_count("wire", "malformed")
+                    self.stats.add_count("wire", "malformed")
                     log.warning(
                         "wire.malformed",
                         f"a trainer released {len(released)} batches, {len(message.retired)} of them still mapped, but "
@@ -243,7 +242,7 @@ class Dispatcher:
                     )
                     return False
                 connection.lease_count -= len(released)
-                self._stats.add_stage_runs(
+                self.stats.add_stage_runs(
                     f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released)
                 )
                 self._status_builder.on_progress(session, message.taken, waited_s, time.monotonic())
@@ -263,7 +262,7 @@ class Dispatcher:
                 note(
                     "receipt.ok" if ok else "receipt.bad", text, stream=name, session=number, epoch=epoch, digest=digest
                 )
-                self._stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
+                self.stats.add_count(f"stream.{name}", "receipts_ok" if ok else "receipts_bad")
                 self._session_manager.log_finished_epochs(
                     self._status_builder.epoch_tracker.confirm_epoch_received(
                         connection.session, epoch, timing, time.monotonic()
@@ -482,54 +481,3 @@ class Dispatcher:
     def _on_deadline_timer(self) -> None:
         self._timer_due_s = None
         self._handle_scheduler_events(TimePassed())
-
-
-# --- Encoded answers to questions that anybody may ask, shared by all who ask: a flood of questions makes few answers.
-
-
-ReadClock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptAnswer:
-    encoded: bytes
-    made_s: float
-
-
-class AnswerCache:
-    """Keeps the last answer of each kind. Lives on the event loop.
-
-    While making answers takes less than ANSWER_SHARE of the time, after a burst of ANSWER_BURST_S, every answer is made
-    anew. Beyond that, a kept one is given until it is ANSWER_AGE_S old. `read_clock_s` and `read_spent_s` are the
-    monotonic time and the processor time of this thread.
-    """
-
-    def __init__(self, read_clock_s: ReadClock = time.monotonic, read_spent_s: ReadClock = time.thread_time) -> None:
-        self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
-        self._answers: dict[type, _KeptAnswer] = {}
-        self._streams_answer: bytes | None = None
-        self._spent = LeakyBucket(ANSWER_SHARE, time_s=read_clock_s())  # seconds spent on answers
-
-    def get_or_make_answer(self, question: QueryMessage, make_answer: Callable[[], bytes]) -> bytes:
-        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
-        if isinstance(question, (AskMonitor, AskNames)):
-            return make_answer()
-        if isinstance(question, AskStreams):
-            if self._streams_answer is None:
-                self._streams_answer = make_answer()
-            return self._streams_answer
-        # A new answer if time allows, else the one that was kept.
-        kind = type(question)
-        now_s, kept = self._read_clock_s(), self._answers.get(kind)
-        is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
-        if kept is not None and is_spent and now_s < kept.made_s + ANSWER_AGE_S:
-            return kept.encoded
-        began_s = self._read_spent_s()
-        encoded = make_answer()
-        self._spent.add(self._read_spent_s() - began_s, now_s)
-        self._answers[kind] = _KeptAnswer(encoded, now_s)
-        return encoded
-
-    def forget_streams_answer(self) -> None:
-        """Makes the answer to AskStreams anew when it is next asked for. Until then it holds."""
-        self._streams_answer = None

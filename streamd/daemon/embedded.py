@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -33,20 +32,9 @@ _request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 _STDOUT, _STDERR = 1, 2
 
 
-async def _serve(config_source: ConfigInput, request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
-    from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - a missing library is reported in our words
-    from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
-
-    check_worker_libraries("streamd.local")
-    daemon = Daemon(
-        config_source, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
-    )
-    await daemon.run()
-
-
 def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
     """Returns the requested configuration, or one made from the data that the request names. Raises ConfigError."""
-    from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - as above
+    from streamd.daemon.starter.starter_config import LoggedProgress, build_unwritten_config  # noqa: PLC0415 - a missing library is reported in our words
     from streamd.daemon.starter.survey import (  # noqa: PLC0415 - as above
         CONFIG_REMEDY,
         PATH_KEY,
@@ -80,18 +68,6 @@ def choose_config_source(request: LocalDaemonRequest) -> ConfigInput:
         raise ConfigError(re.sub(r"--(root|label|encoding)\b", r"\1=", text)) from error
 
 
-def _check_config(request: LocalDaemonRequest) -> None:
-    """Raises ConfigError for a mistake in the configuration. To load the daemon would take three times as long."""
-    from streamd.config.load import load_config  # noqa: PLC0415 - as above
-
-    if not isinstance(request.config, dict):
-        from streamd.daemon.starter.survey import names_configuration  # noqa: PLC0415 - as above
-
-        if not names_configuration(Path(request.config)):
-            return
-    load_config(request.config)
-
-
 def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves, and returns an exit status. Writes an error to standard output, or to stderr after READY_LINE."""
     error_output = sys.stdout
@@ -104,11 +80,27 @@ def _run_daemon(request: LocalDaemonRequest) -> int:
         error_output = sys.stderr
 
     try:
-        _check_config(request)
+        # A mistake in the configuration is found before the daemon is loaded, which takes three times as long.
+        from streamd.config.load import load_config  # noqa: PLC0415 - as above
+
+        if isinstance(request.config, dict):
+            load_config(request.config)
+        else:
+            from streamd.daemon.starter.survey import names_configuration  # noqa: PLC0415 - as above
+
+            if names_configuration(Path(request.config)):
+                load_config(request.config)
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
-        asyncio.run(_serve(choose_config_source(request), request, write_ready_line))
+        source = choose_config_source(request)
+        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
+        from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
+
+        check_worker_libraries("streamd.local")
+        state = Path(request.folder) / "state"
+        daemon = Daemon(source, state=state, rescan=True, address=request.endpoint, on_ready=write_ready_line)
+        asyncio.run(daemon.run())
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:

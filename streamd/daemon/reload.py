@@ -6,8 +6,8 @@ that it names, changes nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,12 @@ from streamd.daemon.data_watch import check_data_present
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
-from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
-from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
+from streamd.daemon.reload_plan import StreamChanges, plan_stream_changes
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_pixels, measure_shuffles_in_thread
 from streamd.errors import ConfigError, StreamdError
 from streamd.scheduler.admission import SchedulerLimits, compute_least_stream_bytes
 
 ReadStreams = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _StreamVersion:
-    """A stream to be served. It is new, or replaces one whose trainers get the `reason` for its end."""
-
-    stream: ServedStream
-    reason: str
-
-    @property
-    def stream_name(self) -> str:
-        return self.stream.spec.name
 
 
 class Reloader:
@@ -84,7 +72,7 @@ class Reloader:
                 # `expect` may ask for other pixels than a kept stream has. Orders are checked already.
                 for name in changes.kept:
                     expected, pixel_id = fresh[name].expected, self._dispatcher.streams[name].spec.pixel_id
-                    if expected is not None and (refusal := expected.explain_other_pixels(name, pixel_id)):
+                    if refusal := explain_other_pixels(expected, name, pixel_id):
                         raise ConfigError(refusal)
                 for name in (*changes.changed, *changes.added):
                     await check_data_present(fresh[name])
@@ -120,25 +108,27 @@ class Reloader:
         for name, why in changes.removed.items():
             self._dispatcher.replace_stream_ending_sessions(name, None, why)
             self._engine.close_stream(name)
-        versions = [
-            *(
-                _StreamVersion(_share_running_quarantine(self._dispatcher.streams[name], new_streams[name]), why)
-                for name, why in changes.changed.items()
-            ),
-            *(_StreamVersion(new_streams[name], "") for name in changes.added),
-        ]
+        versions = {
+            name: _share_running_quarantine(self._dispatcher.streams[name], new_streams[name])
+            for name in changes.changed
+        } | {name: new_streams[name] for name in changes.added}
         # Versions whose transforms the workers have not imported get new workers together. The others need none.
-        transformed = [each for each in versions if each.stream.transform is not None]
-        together = transformed if self._engine.needs_new_workers(each.stream for each in transformed) else []
-        alone = [each for each in versions if each not in together]
+        together = {name: each for name, each in versions.items() if each.transform is not None}
+        if not self._engine.needs_new_workers(together.values()):
+            together = {}
         tasks: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
         if together:
-            tasks.append(({each.stream_name for each in together}, self._serve_versions(together, in_new_workers=True)))
+            serving = self._serve_versions([*together.values()], changes.changed, in_new_workers=True)
+            tasks.append(({*together}, serving))
         tasks += [
             ({name}, self._renew_kept_stream(self._dispatcher.streams[name], new_streams[name]))
             for name in changes.kept
         ]
-        tasks += [({each.stream_name}, self._serve_versions([each], in_new_workers=False)) for each in alone]
+        tasks += [
+            ({name}, self._serve_versions([each], changes.changed, in_new_workers=False))
+            for name, each in versions.items()
+            if name not in together
+        ]
         failed: set[str] = set()
         for names, task in tasks:
             # It fails, say, if data are gone since they were listed.
@@ -162,27 +152,31 @@ class Reloader:
             await self._engine.open_stream(renewed)
             self._dispatcher.replace_stream_keeping_sessions(renewed)
 
-    async def _serve_versions(self, versions: Sequence[_StreamVersion], *, in_new_workers: bool) -> None:
-        """Serves all versions or none. Those in new workers go together, since a worker imports a module only once."""
-        streams = [each.stream for each in versions]
+    async def _serve_versions(
+        self, streams: Sequence[ServedStream], reasons: Mapping[str, str], *, in_new_workers: bool
+    ) -> None:
+        """Serves all versions or none. Those in new workers go together, since a worker imports a module only once.
+
+        Each is new, or replaces one whose trainers get the reason for its end.
+        """
         await measure_shuffles_in_thread(streams)
         if in_new_workers:
             pixel_ids = await self._engine.open_streams_in_new_workers(streams)
         else:
             pixel_ids = {each.spec.name: await self._engine.open_stream(each) for each in streams}
         # Nothing may be awaited before the replacements: batches that begin now are already of the new versions.
-        for each in versions:
-            spec = replace(each.stream.spec, pixel_id=pixel_ids[each.stream_name])
-            self._dispatcher.replace_stream_ending_sessions(
-                each.stream_name, replace(each.stream, spec=spec), each.reason
-            )
-            log_served_streams([each.stream], self._config)
+        for each in streams:
+            name = each.spec.name
+            served = replace(each, spec=replace(each.spec, pixel_id=pixel_ids[name]))
+            self._dispatcher.replace_stream_ending_sessions(name, served, reasons.get(name, ""))
+            log_served_streams([each], self._config)
 
 
 def keep_daemon_settings(running: Config, written: Config) -> Config:
     """Returns the written streams with the settings of the running daemon. Warns of settings that differ."""
-    settings = _collect_daemon_settings(running)
-    if names := find_restart_settings(settings, _collect_daemon_settings(written)):
+    # All settings are the daemon's but the streams, and the identities that they must have.
+    settings = {name: getattr(running, name) for name in Config.model_fields if name not in {"streams", "expect"}}
+    if names := [name for name, value in settings.items() if getattr(written, name) != value]:
         log.warning("reload.restart_needed", f"{', '.join(names)}: unchanged until the daemon is restarted")
     return written.model_copy(update=settings)
 
@@ -235,8 +229,3 @@ def _share_running_quarantine(running: ServedStream, written: ServedStream) -> S
     if not (same_place and _have_same_files(running, written)):
         return written
     return replace(written, quarantine=running.quarantine.change_list_id_getter(lambda: written.manifest.list_id))
-
-
-def _collect_daemon_settings(config: Config) -> dict[str, object]:
-    """Returns all settings but the streams, and the identities that they must have."""
-    return {name: getattr(config, name) for name in Config.model_fields if name not in {"streams", "expect"}}

@@ -33,7 +33,7 @@ def plan_stream_changes(
     transform, or another version of it. A stream is kept when its trainers would see no difference. Its pixel identity
     is not compared: within one daemon it follows from `image` and the transform.
     """
-    others = {*relisted, *transformed}
+    others, serves = {*relisted, *transformed}, f"; the daemon serves: {', '.join(after)}" if after else ""
     same = [
         name
         for name, spec in after.items()
@@ -47,18 +47,12 @@ def plan_stream_changes(
             if name in before and name not in same
         },
         added=tuple(name for name in after if name not in before),
-        removed={name: _format_removal_reason(name, after) for name in before if name not in after},
+        removed={
+            name: f"stream {name!r} was removed from the daemon's configuration{serves}{suggest_name(name, after)}"
+            for name in before
+            if name not in after
+        },
     )
-
-
-def find_restart_settings(running: Mapping[str, object], wanted: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns the names of settings that differ now, which a daemon reads only when it starts."""
-    return tuple(name for name, value in running.items() if wanted[name] != value)
-
-
-def _format_removal_reason(name: str, served: Collection[str]) -> str:
-    there = f"; the daemon serves: {', '.join(served)}{suggest_name(name, served)}" if served else ""
-    return f"stream {name!r} was removed from the daemon's configuration{there}"
 
 
 def _format_change_reason(running: StreamSpec, written: StreamSpec, other_differences: list[str]) -> str:

@@ -22,7 +22,8 @@ from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, SessionCounts, find_full_refusal
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer, build_unknown_stream_refusal
+from streamd.daemon.queries import build_unknown_stream_refusal
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer

@@ -1,13 +1,11 @@
 """Builds the daemon's status: which trainers read which streams, how fast, and whether they share each decode.
 
-All rates cover the same stretch of time. This module also answers queries, which need no session: the streams served,
-the status, the counters, the dashboard's address and the names of files.
+All rates cover the same stretch of time.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,7 @@ from typing import Final
 
 from streamd import __version__
 from streamd.core import log
-from streamd.core.counters import DaemonGauge, ProcessStats
+from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import EpochTiming, find_bottleneck
 from streamd.core.status import (
     COUNTED_SPAN_S,
@@ -34,22 +32,7 @@ from streamd.core.steps import count_own_steps
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import suggest_name
-from streamd.ipc.messages import (
-    AskMonitor,
-    AskNames,
-    AskStats,
-    AskStatus,
-    AskStreams,
-    MonitorAt,
-    Names,
-    Refused,
-    Stats,
-    StatusNow,
-    Streams,
-)
-from streamd.ipc.slots import SlotStore
-from streamd.limits import MAX_NAMES, MAX_SLOTS
+from streamd.limits import MAX_SLOTS
 from streamd.scheduler.scheduler import Scheduler
 from streamd.scheduler.session import ScheduledSession
 
@@ -109,12 +92,7 @@ _DEATHS_SPAN_S: Final = 30
 _ASKING: Final[frozenset[SessionState]] = frozenset({"waiting", "reading"})
 _NO_EPOCH_TEXT: Final = "known once a trainer has read an epoch"
 _NO_BATCHES_TEXT: Final = "no trainer has received a batch lately"
-_NO_MONITOR_TEXT: Final = (
-    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and restart it"
-)
 
-QueryMessage = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
-QueryAnswer = Streams | Stats | StatusNow | MonitorAt | Names | Refused
 StreamPart = tuple[str, int, int]  # stream name, rank, world
 
 
@@ -466,69 +444,6 @@ def _are_trainers_too_far_apart(readers: Iterable[ScheduledSession]) -> bool:
             )
             places.setdefault((session.rank_steps.rank, session.rank_steps.world), []).append((place, session.credit))
     return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResponder:
-    """Answers queries. `streams` are those served now: a reload changes the mapping. `monitor` is None without one."""
-
-    streams: Mapping[str, ServedStream]
-    scheduler: Scheduler
-    slots: SlotStore
-    counters: ProcessStats
-    status_builder: StatusBuilder
-    monitor: MonitorAt | None = None
-
-    def answer_query(self, question: QueryMessage, *, session_count: int, is_draining: bool) -> QueryAnswer:
-        """Returns the answer as of now."""
-        match question:
-            case AskStreams():
-                return Streams({name: stream.spec for name, stream in self.streams.items()})
-            case AskStats():
-                return Stats(self.collect_stats_values(session_count))
-            case AskStatus():
-                return StatusNow(self.build_status(is_draining=is_draining))
-            case AskMonitor():
-                return self.monitor or Refused("usage", _NO_MONITOR_TEXT)
-            case AskNames(name, sample_ids):
-                stream = self.streams.get(name)
-                if stream is None:
-                    return build_unknown_stream_refusal(name, self.streams)
-                if len(sample_ids) > MAX_NAMES:
-                    text = f"{len(sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
-                    return Refused("usage", text)
-                last = stream.spec.samples - 1
-                strange = next((each for each in sample_ids if not 0 <= each <= last), None)
-                if strange is not None:
-                    return Refused("usage", f"stream {name!r} has sample ids 0 to {last}, not {strange}")
-                return Names(tuple(map(stream.format_file_name, sample_ids)))
-
-    def build_status(self, *, is_draining: bool) -> DaemonStatus:
-        """Returns the status of the daemon as of now."""
-        return self.status_builder.build_status(
-            self.scheduler, time.monotonic(), slots=len(self.slots), is_draining=is_draining
-        )
-
-    def collect_stats_values(self, session_count: int) -> dict[str, dict[str, float]]:
-        """Returns all counters and the present gauges, by group and name."""
-        gauges: dict[DaemonGauge, float] = {
-            "sessions": session_count,
-            "memory_used_bytes": self.scheduler.used_bytes,
-            "slots": len(self.slots),
-            "producing": self.scheduler.producing_count,
-            "slot_wait_s": self.scheduler.slot_wait_s,
-        }
-        numbers = self.counters.values_by_group()
-        numbers["daemon"] = dict(gauges.items())
-        numbers["rules"] = dict(self.scheduler.checks_by_rule.items())
-        return numbers
-
-
-def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
-    """Returns the refusal of a query or subscription for a stream that is not served."""
-    return Refused(
-        "unknown", f"there is no stream {name!r}; the daemon serves: {', '.join(streams)}{suggest_name(name, streams)}"
-    )
 
 
 # --- Logs what has changed in the cluster that decodes, node by node.

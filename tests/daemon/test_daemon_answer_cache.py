@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 from support.dispatcher_rig import WISH, dispatching
 
-from streamd.daemon.dispatcher import AnswerCache
-from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder
+from streamd.daemon.queries import AnswerCache, QueryMessage, QueryResponder
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import AskNames, AskStats, AskStatus, AskStreams, StatusNow, Streams
 from streamd.limits import ANSWER_AGE_S, ANSWER_BURST_S, ANSWER_SHARE
@@ -85,7 +85,7 @@ def test_a_question_with_facts_gets_an_answer_of_its_own() -> None:
 async def test_hundreds_of_status_questions_make_few_answers(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.dispatcher.ANSWER_BURST_S", 0.0)
+    monkeypatch.setattr("streamd.daemon.queries.ANSWER_BURST_S", 0.0)
     built, build = list[bool](), StatusBuilder.build_status
 
     def count_and_build(*args: object, **options: object) -> object:

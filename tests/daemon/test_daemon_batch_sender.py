@@ -14,7 +14,6 @@ from streamd.core.epoch_timing import BatchSupply
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.sessions import Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
@@ -88,7 +87,7 @@ def rig(stream: ServedStream) -> Iterator[SenderRig]:
     router, lost, slots, stats = RouterFake(), list[int](), SlotStore(), ProcessStats()
     overview = StatusBuilder({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.on_session_began(1, ("train", 0, 1), 0.0)
-    sender = BatchSender(router, slots, stats, overview, BatchPreview(slots), BOOT, lost.append)
+    sender = BatchSender(router, slots, stats, overview, BOOT, lost.append)
     yield SenderRig(router, sender, stream, lost)
     sender.close()
 

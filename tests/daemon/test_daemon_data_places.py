@@ -146,7 +146,7 @@ async def test_a_service_with_a_hanging_mount_logs_it_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(data_watch, "_is_absent_or_empty", lambda _: answers.wait(LIMIT_S))
+    monkeypatch.setattr(data_watch, "find_place_absence_reason", lambda _: str(answers.wait(LIMIT_S)))
     monkeypatch.setattr(data_watch, "PROOF_S", 0.001)
     wanted, logged = settings(tmp_path, tmp_path / "data"), LoggedEvents()
     daemon = Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))

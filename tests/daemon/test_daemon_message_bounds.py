@@ -14,7 +14,7 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, OrderFacts, Segment
 from streamd.daemon.monitor.http_server import LiveFeed
 from streamd.daemon.monitor.metrics import MetricsExposition
-from streamd.daemon.monitor.snapshot import SnapshotBuilder
+from streamd.daemon.monitor.snapshot import take_snapshot
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, build_frame, decode_client_frame, encode_message
 from streamd.ipc.messages import (
@@ -109,10 +109,10 @@ async def look_at_everything(rig: DispatcherRig) -> None:
     """Asks and shows all that a daemon tells of its sessions."""
     assert isinstance(rig.ask(b"asker", AskStatus()), StatusNow)
     assert isinstance(rig.ask(b"asker", AskStats()), Stats)
-    builder, feed = SnapshotBuilder(rig.dispatcher, rig.stats), LiveFeed("token")
-    feed.set_monitored_daemon(rig.dispatcher, builder)
+    feed = LiveFeed("token")
+    feed.set_monitored_daemon(rig.dispatcher)
     assert feed.encode_current_event(is_full=True).startswith(b"data: {")
-    assert await MetricsExposition(builder.take_snapshot).encode_metrics()
+    assert await MetricsExposition(lambda: take_snapshot(rig.dispatcher)).encode_metrics()
 
 
 @pytest.mark.parametrize("message", SESSIONLESS, ids=lambda each: type(each).__name__)

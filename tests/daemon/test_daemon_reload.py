@@ -252,6 +252,8 @@ def test_settings_that_need_a_restart_are_named_and_the_rest_is_reloaded(
     daemon: Daemon, a: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     daemon.start({"a": a})
+    daemon.reload({"a": a})
+    assert "until the daemon is restarted" not in log.text
     daemon.reload({"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
     assert "memory, workers: unchanged until the daemon is restarted" in log.text
     assert daemon.streams["a"].spec.batch_size == 4

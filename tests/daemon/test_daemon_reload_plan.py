@@ -9,7 +9,7 @@ import pytest
 from support.sample_specs import SPEC, some_spec
 
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
-from streamd.daemon.reload_plan import StreamChanges, find_restart_settings, plan_stream_changes
+from streamd.daemon.reload_plan import StreamChanges, plan_stream_changes
 
 OTHER_ORDER = OrderId("f" * 32)
 LABEL = SPEC.labels["label"]
@@ -127,12 +127,3 @@ def test_added_removed_and_retyped_labels_are_named() -> None:
 def test_trainers_of_a_removed_stream_get_the_names_of_the_others(left: list[str], says: str) -> None:
     changes = plan_stream_changes(named(SPEC), named(*(some_spec(name=name) for name in left)))
     assert changes.removed == {"train": f"stream 'train' was removed from the daemon's configuration{says}"}
-
-
-def test_changed_settings_that_need_a_restart_are_named() -> None:
-    running = {"memory": 1, "workers": "auto", "listen": None}
-    assert find_restart_settings(running, {"memory": 2, "workers": "auto", "listen": ("ipc:///s",)}) == (
-        "memory",
-        "listen",
-    )
-    assert find_restart_settings(running, dict(running)) == ()

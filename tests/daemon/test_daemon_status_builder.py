@@ -13,9 +13,10 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import QueryMessage, QueryResponder, StatusBuilder, SubscribedTrainer
+from streamd.daemon.queries import QueryMessage, QueryResponder
+from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
+from streamd.daemon.streams.shuffle_score import MixingScore
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -376,14 +377,10 @@ def test_a_failed_reload_is_shown_until_one_succeeds(rig: StatusRig) -> None:
         assert rig.status().reload_failed == failed
 
 
-def test_the_shuffle_score_of_a_stream_is_shown_with_its_advice(
-    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shuffle_score_of_a_stream_is_shown_with_its_advice(rig: StatusRig) -> None:
     (plain,) = rig.status().streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
-    meter = ShuffleMeter(rig.stream.spec, rig.stream.manifest.gather_label)
-    monkeypatch.setattr(meter, "measure_mixing", lambda: MixingScore("label", 0.25, 0.01, "mix it"))
-    poor = replace(rig.stream, shuffle_meter=meter)
+    poor = replace(rig.stream, measure_mixing=lambda: MixingScore("label", 0.25, 0.01, "mix it"))
     rig.builder.streams = {"train": poor}
     (told,) = rig.status().streams
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")

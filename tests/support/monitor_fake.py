@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
-from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.http_server import Monitor
 from support.sample_metrics import Books
 
@@ -26,7 +25,7 @@ async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
     monitor = Monitor("127.0.0.1:0")
     await monitor.start_listening()
     if books is not None:
-        monitor.set_monitored_daemon(books, ProcessStats())
+        monitor.set_monitored_daemon(books)
     running = asyncio.ensure_future(monitor.run())
     try:
         yield monitor

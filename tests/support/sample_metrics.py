@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from streamd.core.counters import NumbersByGroup, StageHistogram
+from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus, compare_sessions
-from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.batch_sender import BatchPreview
 from streamd.daemon.monitor.metrics import METRICS
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 from streamd.daemon.streams.served_stream import ServedStream
@@ -47,6 +47,7 @@ class Books:
     told: DaemonStatus = STATUS
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     streams: Mapping[str, ServedStream] = field(default_factory=dict)
+    stats: ProcessStats = field(default_factory=ProcessStats)
     batch_preview: BatchPreview = field(default_factory=lambda: BatchPreview(SlotStore()))
 
     def build_status(self) -> DaemonStatus:

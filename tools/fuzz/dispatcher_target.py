@@ -264,7 +264,7 @@ def _open_dispatcher() -> Iterator[RunCase]:
         config = load_config({"streams": {"train": {"source": source, "image": {"size": [8, 8]}, "batch_size": 8}}})
         write_sample_manifests(config, place / "state", lambda *_: None)
         (stream,) = open_streams(config, place / "state")
-        stream.shuffle_meter.measure_mixing()
+        stream.measure_mixing()
         loop = cast("_TimerLoop", runner.get_loop())
         yield lambda data: runner.run(_run_frames(stream, loop, data))
 

@@ -58,13 +58,12 @@ from streamd.daemon.served_endpoint import (
 from streamd.daemon.start_libraries import import_monitor
 from streamd.daemon.streams.catalog import (
     build_unusable_state_error,
-    find_expected_identities,
     find_state_directory,
     open_streams,
     write_sample_manifests,
 )
 from streamd.daemon.streams.manifest_locks import find_lock_holders
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_order, explain_other_pixels
 from streamd.daemon.streams.shuffle_score import score_stored_order_mixing
 from streamd.dataset.cache import CacheLayout
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
@@ -131,7 +130,7 @@ def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | No
             write_sample_manifests(config, folder, progress.update_listing)
             # Without `expect`, which would refuse a stream before its pixels are known; the findings compare both.
             opened = open_streams(config.model_copy(update={"expect": None}), folder)
-            streams = [replace(each, expected=find_expected_identities(config, each.spec.name)) for each in opened]
+            streams = [replace(each, expected=(config.expect or {}).get(each.spec.name)) for each in opened]
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
             progress.start_reading(sum(tally.ids.size for tally in tallies))
@@ -432,10 +431,10 @@ def _build_stream_finding(
     shuffle: str = spec.shuffle
     if shuffle == "chunk":
         shuffle = f"chunk, {format_count(spec.buffer, 'chunk')} of {format_count(spec.chunk, 'sample')} at a time"
-    expected = find_expected_identities(config, spec.name)
-    others = [] if expected is None else [expected.explain_other_order(spec.name, spec.order_id)]
-    if expected is not None and totals.pixel_id:
-        others.append(expected.explain_other_pixels(spec.name, totals.pixel_id))
+    expected = (config.expect or {}).get(spec.name)
+    others = [explain_other_order(expected, spec.name, spec.order_id)]
+    if totals.pixel_id:
+        others.append(explain_other_pixels(expected, spec.name, totals.pixel_id))
     # The time of an epoch. Files were read in stored order, where each chunk was wanted but once.
     scale = spec.samples / totals.samples_read / processes
     read_s = totals.read_s

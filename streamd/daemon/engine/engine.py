@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from streamd.core import log
@@ -17,23 +16,19 @@ from streamd.core.spec import BatchKey, PixelId
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
 from streamd.daemon.data_watch import MissingData
-from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache import WriterLocks, lock_file_name
-from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
+from streamd.errors import ConfigError
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
-    CloseStream,
     ClusterChanged,
-    OpenStream,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
-    TransformFault,
-    TransformPlace,
     WorkerDied,
     WorkerReport,
 )
@@ -115,7 +110,7 @@ class BatchEngine:
 
     async def wait_for_pixel_ids(self) -> dict[str, PixelId]:
         """Waits until a worker has opened each stream; returns the identity of its pixels, by stream name."""
-        return await self._streams.wait_for_pixel_ids(self._streams.current_numbers_by_name())
+        return await self._streams.wait_for_pixel_ids(dict(self._streams.current_numbers))
 
     async def find_missing_data(self) -> None:
         """Finds the streams whose data are missing, before the workers start, so that they hold up no other stream."""
@@ -178,13 +173,13 @@ class BatchEngine:
 
     def close_stream(self, name: str) -> None:
         """Begins no more batches of a stream; workers close it after its last batch. Raises KeyError if unknown."""
-        self._missing_data.remove_stream(self._streams.current_numbers_by_name()[name])
+        self._missing_data.remove_stream(self._streams.current_numbers[name])
         self._pool.send_to_all_workers(*self._streams.close_stream(name))
 
     def _make_stream_version_current(self, number: int) -> None:
         """Makes `number` the current version of its stream. The data of this version must be present."""
-        name = self._streams.get_stream(number).spec.name
-        earlier = self._streams.current_numbers_by_name().get(name)
+        name = self._streams.versions[number].stream.spec.name
+        earlier = self._streams.current_numbers.get(name)
         if earlier is not None and earlier in self._missing_data:
             self._missing_data.remove_stream(earlier)
             # The listener still knows the old version, which waits for its data. The caller replaces it before the
@@ -196,10 +191,10 @@ class BatchEngine:
 
     def produce_batch(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
         """Begins a batch. The listener receives its outcome, always after this returns."""
-        number, stream = self._streams.add_batch_under_way(key.stream)
-        job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.get_row_cost(number))
+        version = self._streams.add_batch_under_way(key.stream)
+        job = BatchJob(key, version.stream, version.number, slot, slot_bytes, version.row_cost)
         self._pool.add_job(job)
-        reason = self._streams.get_failure_reason(number) or stream.explain_too_many_bad_samples()
+        reason = version.failure_reason or version.stream.explain_too_many_bad_samples()
         if reason is not None:
             # The caller is in the middle of the scheduler's actions and cannot take an event now.
             asyncio.get_running_loop().call_soon(self._fail_batch, job, reason)
@@ -329,7 +324,7 @@ class BatchEngine:
         if not jobs:
             return
         stream = jobs[0].stream
-        name, current = stream.spec.name, self._streams.current_numbers_by_name()
+        name, current = stream.spec.name, self._streams.current_numbers
         if self._listener is None or not self._listener.waits_for_data or name not in current:
             for job in jobs:
                 self._fail_batch(job, reason)
@@ -350,7 +345,7 @@ class BatchEngine:
         self._pool.kill_workers_waiting_for_files(number)
 
     def _report_data_returned(self, name: str) -> None:
-        if self._listener is not None and name in self._streams.current_numbers_by_name():
+        if self._listener is not None and name in self._streams.current_numbers:
             self._listener.on_data_returned(name)
 
     def _subtract_pending_tasks(self, job: BatchJob, count: int) -> None:
@@ -483,190 +478,3 @@ def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], s
             file=stream.format_file_name(verdict.sample_id),
         )
     return stream.explain_too_many_bad_samples()
-
-
-# --- The streams that workers have open, under which numbers, and when workers may close one.
-
-
-_MAX_TRANSFORM_FAULTS: Final = 2  # the first may have another cause
-
-
-@dataclass(slots=True, eq=False)
-class _StreamEntry:
-    stream: ServedStream
-    batches_under_way: int = 0  # begun, and with tasks that are not over
-    is_retired: bool = False
-    cache_lock: Path | None = None  # held while its workers may write its cache; None: they only read it
-    transform_faults: int = 0  # workers that ended while they tried its transform
-    failure_reason: str = ""  # why no worker opens it any more
-    remarks: set[str] = field(default_factory=set)  # logged already
-    pixel_id: asyncio.Future[PixelId] | None = None  # the first worker's answer
-    row_cost: RowCost = field(default_factory=RowCost)
-
-
-@dataclass(slots=True)
-class OpenStreams:
-    """Streams by number, and the current number of each name.
-
-    A number is one version of a stream. It is never used twice: a worker's late report about a closed version must not
-    be taken for one about another. Methods return the commands that the caller has to send to the workers.
-    """
-
-    streams: InitVar[Iterable[ServedStream]]  # the first versions; not kept longer than they are served
-    lock_caches: bool = True  # the workers write to the caches of this host
-    _entries: dict[int, _StreamEntry] = field(init=False, default_factory=dict)
-    _current: dict[str, int] = field(init=False, default_factory=dict)
-    _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
-    _locks: WriterLocks = field(init=False, default_factory=WriterLocks)
-
-    def __post_init__(self, streams: Iterable[ServedStream]) -> None:
-        for stream in streams:
-            self.make_version_current(self.add_stream(stream))
-
-    def current_numbers_by_name(self) -> dict[str, int]:
-        """Returns the current number of each name."""
-        return dict(self._current)
-
-    def served_streams(self) -> dict[int, ServedStream]:
-        """Returns the current versions, by number."""
-        return {number: self._entries[number].stream for number in self._current.values()}
-
-    def get_stream(self, number: int) -> ServedStream:
-        """Returns a version by its number. Raises KeyError for one that was removed."""
-        return self._entries[number].stream
-
-    def add_stream(self, stream: ServedStream) -> int:
-        """Adds a version that is about to be opened, and returns its number. It is not the current version yet."""
-        number = next(self._numbers)
-        entry = self._entries[number] = _StreamEntry(stream)
-        # Workers of this host write to a cache only while this process holds its lock.
-        if stream.cache is not None and self.lock_caches:
-            path = Path(stream.cache.folder) / lock_file_name(stream.spec)
-            entry.cache_lock = path if self._locks.acquire_lock(path) else None
-        return number
-
-    def make_version_current(self, number: int) -> list[CloseStream]:
-        """Makes a version the current one of its name, and retires the one before; returns commands for all workers."""
-        name = self._entries[number].stream.spec.name
-        earlier = self._current.get(name)
-        self._current[name] = number
-        return [] if earlier is None else self.retire_stream_version(earlier)
-
-    def close_stream(self, name: str) -> list[CloseStream]:
-        """Removes a name and retires its version; returns commands for all workers. Raises KeyError if unknown."""
-        return self.retire_stream_version(self._current.pop(name))
-
-    def add_batch_under_way(self, name: str) -> tuple[int, ServedStream]:
-        """Counts a batch that begins; returns its version's number and stream. Raises KeyError for an unknown name."""
-        number = self._current[name]
-        entry = self._entries[number]
-        entry.batches_under_way += 1
-        return number, entry.stream
-
-    def get_row_cost(self, number: int) -> RowCost:
-        """Returns the cost of a row of this version, as far as it is known."""
-        return self._entries[number].row_cost
-
-    def remove_batch_under_way(self, number: int) -> list[CloseStream]:
-        """Counts a batch that has no task left in any worker; returns commands for all workers."""
-        self._entries[number].batches_under_way -= 1
-        return self._remove_version_if_unused(number)
-
-    def retire_stream_version(self, number: int) -> list[CloseStream]:
-        """Retires a version: it is removed once none of its batches is under way. Returns commands for all workers."""
-        self._entries[number].is_retired = True
-        return self._remove_version_if_unused(number)
-
-    def _remove_version_if_unused(self, number: int) -> list[CloseStream]:
-        entry = self._entries[number]
-        if not entry.is_retired or entry.batches_under_way:
-            return []
-        del self._entries[number]
-        if entry.cache_lock is not None:
-            self._locks.release_lock(entry.cache_lock)
-        return [CloseStream(number)]
-
-    def make_open_commands(self) -> list[OpenStream]:
-        """Returns the commands that open all versions in a new worker."""
-        return [self.make_open_command(number) for number, entry in self._entries.items() if not entry.failure_reason]
-
-    def make_open_command(self, number: int) -> OpenStream:
-        """Returns the command that opens one version."""
-        entry = self._entries[number]
-        stream, cache = entry.stream, entry.stream.cache
-        place = None if cache is None else replace(cache, writable=entry.cache_lock is not None)
-        return stream.build_open_command(number, place)
-
-    async def wait_for_pixel_id(self, number: int) -> PixelId:
-        """Waits until a worker has opened a version; returns its pixel identity. Raises ConfigError if that fails."""
-        # All callers and workers share this future, so a cancelled caller must not cancel it.
-        return await asyncio.shield(self._get_pixel_id_future(self._entries[number]))
-
-    async def wait_for_pixel_ids(self, numbers: Mapping[str, int]) -> dict[str, PixelId]:
-        """Waits for several versions; returns pixel identities by name. Raises ConfigError once each has an answer."""
-        answers = await asyncio.gather(*map(self.wait_for_pixel_id, numbers.values()), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        # Every answer is there, so this does not wait.
-        return {name: await self.wait_for_pixel_id(number) for name, number in numbers.items()}
-
-    def current_transforms(self) -> set[TransformPlace]:
-        """Returns the transforms of the current versions."""
-        current = (self._entries[number].stream.transform for number in self._current.values())
-        return {place for place in current if place is not None}
-
-    def on_stream_opened(self, number: int, pixel_id: PixelId) -> None:
-        """Records the pixel identity that a worker reports. Raises OtherPixelsError if an earlier one differs."""
-        if number not in self._entries:  # closed meanwhile
-            return
-        answer = self._get_pixel_id_future(self._entries[number])
-        expected = self._entries[number].stream.expected
-        if not answer.done():
-            other = expected and expected.explain_other_pixels(self._entries[number].stream.spec.name, pixel_id)
-            if other:
-                answer.set_exception(ConfigError(other))
-            else:
-                answer.set_result(pixel_id)
-        elif answer.exception() is None and answer.result() != pixel_id:
-            raise OtherPixelsError(
-                "a worker makes different pixels from the first worker: the installation changed, or a transform "
-                "depends on more than image, labels and rng; restart streamd"
-            )
-
-    def on_stream_open_failed(self, number: int, reason: str) -> None:
-        """Raises ConfigError in callers that wait for the first answer. After that, only the worker's tasks fail."""
-        if number not in self._entries:
-            return
-        entry = self._entries[number]
-        answer = self._get_pixel_id_future(entry)
-        if not answer.done():
-            answer.set_exception(ConfigError(format_open_failure(entry.stream.spec.name, reason)))
-
-    def count_transform_fault(self, fault: TransformFault) -> str:
-        """Counts a worker that ended in a transform; returns why the stream version has failed for good, or ""."""
-        entry = self._entries.get(fault.stream_number)
-        if entry is None:  # closed meanwhile
-            return ""
-        entry.transform_faults += 1
-        if fault.is_certain or entry.transform_faults >= _MAX_TRANSFORM_FAULTS:
-            entry.failure_reason = f"streams.{entry.stream.spec.name}.transform: {fault.reason}"
-            self.on_stream_open_failed(fault.stream_number, entry.failure_reason)
-        return entry.failure_reason
-
-    def get_failure_reason(self, number: int) -> str:
-        """Returns why no worker opens this version any more, or ""."""
-        return self._entries[number].failure_reason
-
-    def log_worker_remark(self, number: int, text: str) -> None:
-        """Logs a worker's remark about a stream, once if several workers send the same text."""
-        entry = self._entries.get(number)
-        if entry is not None and text not in entry.remarks:
-            entry.remarks.add(text)
-            log.warning("stream.remark", text, stream=entry.stream.spec.name)
-
-    @staticmethod
-    def _get_pixel_id_future(entry: _StreamEntry) -> asyncio.Future[PixelId]:
-        if entry.pixel_id is None:
-            entry.pixel_id = asyncio.get_running_loop().create_future()
-        return entry.pixel_id

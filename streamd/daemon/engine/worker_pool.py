@@ -104,14 +104,6 @@ class _WorkerGeneration:
             return None
         return worker, self.queue.popleft()
 
-    def remove_queued_tasks(self, job: BatchJob) -> int:
-        """Removes a batch's tasks from the queues; returns how many there were."""
-        before = len(self.queue) + len(self.suspects)
-        self.queue, self.suspects = (
-            deque(task for task in tasks if task.job is not job) for tasks in (self.queue, self.suspects)
-        )
-        return before - len(self.queue) - len(self.suspects)
-
     def send_commands(self, commands: Sequence[WorkerCommand]) -> None:
         for command in commands:
             for worker in self.workers:
@@ -207,7 +199,13 @@ class WorkerPool:
 
     def remove_queued_tasks(self, job: BatchJob) -> int:
         """Removes a batch's tasks from the queues; returns how many there were."""
-        return self._jobs[job].remove_queued_tasks(job)
+        generation, removed = self._jobs[job], 0
+        for tasks in (generation.queue, generation.suspects):
+            kept = [task for task in tasks if task.job is not job]
+            removed += len(tasks) - len(kept)
+            tasks.clear()
+            tasks.extend(kept)
+        return removed
 
     def assign_queued_tasks(self) -> None:
         """Sends queued tasks to the workers that may have more."""

@@ -3,7 +3,7 @@
     http_server    dashboard and its events, /metrics, /healthz, /readyz; who may see what
     snapshot       the daemon's figures at one moment, and what the page shows of them
     metrics        the metrics, a table over the snapshot
-    batch_preview  a copy of the next batch sent           sample_images  pictures of a batch and of bad samples
+    sample_images  pictures of a batch and of bad samples
 
 Nothing is counted here: figures are read when a request comes, and cost nothing in between.
 """

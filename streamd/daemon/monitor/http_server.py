@@ -12,27 +12,25 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from streamd.core import log
-from streamd.core.counters import ProcessStats
-from streamd.core.status import (
-    DaemonStatus,
-)
+from streamd.core.status import DaemonStatus
 from streamd.core.text import format_count
 from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache
 from streamd.daemon.monitor.snapshot import (
     MonitoredDaemon,
-    MonitorSnapshot,
-    SnapshotBuilder,
     build_bad_sample_page,
     build_dashboard_view,
+    take_snapshot,
 )
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
@@ -126,16 +124,15 @@ class LiveFeed:
     def __init__(self, token: str) -> None:
         self._token = token
         self._daemon: MonitoredDaemon | None = None
-        self._snapshot_builder: SnapshotBuilder | None = None
         self._host = socket.gethostname()
         self._last_status: DaemonStatus | None = None
         self._last_status_s = -_MAX_SNAPSHOT_AGE_S
         self._events = _EncodedEvents(b"", b"")
         self._closing = asyncio.Event()
 
-    def set_monitored_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
+    def set_monitored_daemon(self, daemon: MonitoredDaemon) -> None:
         """Reports on this daemon from now on."""
-        self._daemon, self._snapshot_builder = daemon, snapshot_builder
+        self._daemon = daemon
 
     def close(self) -> None:
         """Ends all event streams."""
@@ -164,33 +161,27 @@ class LiveFeed:
 
     def encode_current_event(self, *, is_full: bool) -> bytes:
         """Returns the event of now, in full or without the reasons that may name files."""
-        if self._daemon is None or self._snapshot_builder is None:
+        if self._daemon is None:
             return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
         if now_s >= self._last_status_s + _MIN_SNAPSHOT_INTERVAL_S:
-            self._events = self._encode_snapshot(self._daemon.streams, self._snapshot_builder.take_snapshot(), now_s)
+            # All pages share one previous status: how many pages are open changes no count.
+            before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
+            snapshot, streams = take_snapshot(self._daemon), self._daemon.streams
+            status = self._last_status = snapshot.status
+            self._last_status_s = now_s
+            whole = discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+            # The reasons why streams are stopped or failed name files. Nearly always there is none to redact, and one
+            # encoding serves both kinds of requests.
+            if any(each.stopped or each.failed for each in status.streams):
+                redacted = tuple(
+                    replace(each, stopped=each.stopped and _REDACTED_TEXT, failed=each.failed and _REDACTED_TEXT)
+                    for each in status.streams
+                )
+                snapshot = replace(snapshot, status=replace(status, streams=redacted))
+                discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+            self._events = _EncodedEvents(whole, discreet)
         return self._events.full if is_full else self._events.redacted
-
-    def _encode_snapshot(
-        self, streams: Mapping[str, ServedStream], snapshot: MonitorSnapshot, now_s: float
-    ) -> _EncodedEvents:
-        # All pages share one previous status: how many pages are open changes no count.
-        before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
-        status = self._last_status = snapshot.status
-        self._last_status_s = now_s
-        whole = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
-        # Nearly always there is nothing to redact, and one encoding serves both kinds of requests.
-        if not any(each.stopped or each.failed for each in status.streams):
-            return _EncodedEvents(whole, whole)
-        # The reasons why streams are stopped or failed name files.
-        redacted = tuple(
-            msgspec.structs.replace(
-                each, stopped=each.stopped and _REDACTED_TEXT, failed=each.failed and _REDACTED_TEXT
-            )
-            for each in status.streams
-        )
-        discreet = msgspec.structs.replace(snapshot, status=msgspec.structs.replace(status, streams=redacted))
-        return _EncodedEvents(whole, _encode_event(build_dashboard_view(before, discreet, streams, self._host)))
 
 
 def _encode_event(value: object) -> bytes:
@@ -209,113 +200,6 @@ _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _INDEX_NAME: Final = "index.html"
 _SAMPLES_LOCKED_TEXT: Final = "pictures, labels and names of files need the token that `streamd status --url` prints"
 _NO_STREAMS_TEXT: Final = f"there are no streams yet: {STARTING_TEXT}"
-
-
-class RequestDeclined(Exception):  # noqa: N818 - not an error: `response` is sent instead of what was requested
-    """The request is answered with `response` instead of what it requests."""
-
-    def __init__(self, response: web.Response) -> None:
-        super().__init__(response.status)
-        self.response = response
-
-
-class Dashboard:
-    """The dashboard's page, its events, and its samples, which need `token`."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-        # Read once: a request chooses among these names, so no path of a request ever reaches the file system.
-        self._page_files = {
-            each.name: each.read_bytes()
-            for each in (files("streamd.daemon.monitor") / "page").iterdir()
-            if each.is_file()
-        }
-        self._live_feed = LiveFeed(token)
-        self._thumbnails = ThumbnailCache()
-        self._daemon: MonitoredDaemon | None = None
-        self._batch_drawer: BatchDrawer | None = None
-
-    def build_routes(self) -> list[web.RouteDef]:
-        """Returns the routes of the page, its events and its samples."""
-        return [
-            web.get("/", self._answer_page_file),
-            web.get("/page/{name}", self._answer_page_file),
-            web.get("/live", self._live_feed.stream_events, allow_head=False),
-            web.get("/pictures/{stream}", self._answer_next_batch, allow_head=False),
-            web.get("/bad/{stream}", self._answer_bad_samples, allow_head=False),
-            web.get("/thumbnails/{stream}/{sample:[0-9]{1,18}}", self._answer_thumbnail, allow_head=False),
-        ]
-
-    def set_monitored_daemon(
-        self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, stats: ProcessStats
-    ) -> None:
-        """Shows this daemon from now on."""
-        self._daemon, self._batch_drawer = daemon, BatchDrawer(daemon.batch_preview, stats)
-        self._live_feed.set_monitored_daemon(daemon, snapshot_builder)
-
-    def close(self) -> None:
-        """Ends event streams and requests that wait for a batch, so that they do not delay the daemon's end."""
-        self._live_feed.close()
-        if self._daemon is not None:
-            self._daemon.batch_preview.cancel_waiters()
-
-    # --- the page
-
-    async def _answer_page_file(self, request: web.Request) -> web.Response:
-        name = request.match_info.get("name", _INDEX_NAME)
-        if name not in self._page_files:
-            raise web.HTTPNotFound
-        kind = _CONTENT_TYPES[name[name.rindex(".") :]]
-        return build_http_response(
-            200,
-            self._page_files[name],
-            f"{kind}; charset=utf-8",
-            **{"Content-Security-Policy": _CONTENT_SECURITY_POLICY},
-        )
-
-    # --- samples
-
-    def _find_authorized_stream(self, request: web.Request) -> ServedStream:
-        """Returns the stream that a request names. Raises RequestDeclined, also if the request lacks the token."""
-        # The token comes first: without it a request cannot find out which streams there are.
-        if not is_authorized(request.headers.get("Authorization"), self._token):
-            raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
-        if self._daemon is None:
-            raise RequestDeclined(build_text_response(503, _NO_STREAMS_TEXT))
-        name, known = request.match_info["stream"], self._daemon.streams
-        if name not in known:
-            raise RequestDeclined(
-                build_text_response(
-                    404,
-                    f"there is no stream {name!r}; the daemon serves: {', '.join(known)}{suggest_name(name, known)}",
-                )
-            )
-        return known[name]
-
-    async def _answer_next_batch(self, request: web.Request) -> web.Response:
-        name = self._find_authorized_stream(request).spec.name
-        shown = await self._batch_drawer.draw_next_sent_batch(name) if self._batch_drawer else None
-        return build_http_response(204) if shown is None else build_http_response(200, shown)
-
-    async def _answer_bad_samples(self, request: web.Request) -> web.Response:
-        stream, before = self._find_authorized_stream(request), request.query.get("before")
-        if before is not None and not _WHOLE_NUMBER.fullmatch(before):
-            raise RequestDeclined(
-                build_text_response(400, "before: write a whole number, as given in the previous answer")
-            )
-        some = build_bad_sample_page(
-            stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before)
-        )
-        return build_http_response(200, msgspec.json.encode(some))
-
-    async def _answer_thumbnail(self, request: web.Request) -> web.Response:
-        stream, sample_id = self._find_authorized_stream(request), int(request.match_info["sample"])
-        if sample_id not in stream.quarantine.reasons:
-            raise RequestDeclined(build_text_response(404, "that is not a bad sample of the stream"))
-        picture = await self._thumbnails.get_or_draw_thumbnail(stream, sample_id)
-        return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
-
-
 _TOKEN_BYTES: Final = 24
 _KEEP_ALIVE_S: Final = 75.0  # a scraper that comes once a minute finds its connection open
 _SHUTDOWN_TIMEOUT_S: Final = 1.0  # for responses under way when the daemon ends
@@ -326,8 +210,19 @@ _PATHS_TEXT: Final = "the dashboard at /, /metrics, /healthz and /readyz"
 HttpHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class RequestDeclined(Exception):  # noqa: N818 - not an error: `response` is sent instead of what was requested
+    """The request is answered with `response` instead of what it requests."""
+
+    def __init__(self, response: web.Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
 class Monitor:
-    """The HTTP server at `address`, host:port. Answers that it is starting until `set_monitored_daemon` is called."""
+    """The HTTP server at `address`, host:port. Answers that it is starting until `set_monitored_daemon` is called.
+
+    Samples, and events that name files, need its `token`.
+    """
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -335,14 +230,31 @@ class Monitor:
         self._host, self._port = host.removeprefix("[").removesuffix("]"), int(port)
         self._daemon: MonitoredDaemon | None = None
         self._exposition: MetricsExposition | None = None
+        self._batch_drawer: BatchDrawer | None = None
         self._listening_server: asyncio.Server | None = None
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._dashboard = Dashboard(self.token)
+        # Read once: a request chooses among these names, so no path of a request ever reaches the file system.
+        self._page_files = {
+            each.name: each.read_bytes()
+            for each in (files("streamd.daemon.monitor") / "page").iterdir()
+            if each.is_file()
+        }
+        self._live_feed = LiveFeed(self.token)
+        self._thumbnails = ThumbnailCache()
         application = web.Application(middlewares=[self._check_host_and_answer])
-        application.router.add_routes(self._dashboard.build_routes())
-        application.router.add_get("/metrics", self._answer_metrics)
-        application.router.add_get("/healthz", self._answer_health)
-        application.router.add_get("/readyz", self._answer_readiness)
+        application.router.add_routes(
+            [
+                web.get("/", self._answer_page_file),
+                web.get("/page/{name}", self._answer_page_file),
+                web.get("/live", self._live_feed.stream_events, allow_head=False),
+                web.get("/pictures/{stream}", self._answer_next_batch, allow_head=False),
+                web.get("/bad/{stream}", self._answer_bad_samples, allow_head=False),
+                web.get("/thumbnails/{stream}/{sample:[0-9]{1,18}}", self._answer_thumbnail, allow_head=False),
+                web.get("/metrics", self._answer_metrics),
+                web.get("/healthz", self._answer_health),
+                web.get("/readyz", self._answer_readiness),
+            ]
+        )
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -390,11 +302,11 @@ class Monitor:
         loop.call_soon(_close_oldest_connections, server)
         return server()
 
-    def set_monitored_daemon(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
+    def set_monitored_daemon(self, daemon: MonitoredDaemon) -> None:
         """Reports on this daemon from now on."""
-        snapshot_builder = SnapshotBuilder(daemon, stats)
-        self._daemon, self._exposition = daemon, MetricsExposition(snapshot_builder.take_snapshot)
-        self._dashboard.set_monitored_daemon(daemon, snapshot_builder, stats)
+        self._daemon, self._exposition = daemon, MetricsExposition(partial(take_snapshot, daemon))
+        self._batch_drawer = BatchDrawer(daemon.batch_preview, daemon.stats)
+        self._live_feed.set_monitored_daemon(daemon)
 
     async def run(self) -> None:
         """Answers requests until it is cancelled, then closes all connections."""
@@ -411,8 +323,10 @@ class Monitor:
 
     async def close(self) -> None:
         """Closes all connections; responses under way have _SHUTDOWN_TIMEOUT_S to finish."""
-        # Event streams first, which would otherwise run into the timeout.
-        self._dashboard.close()
+        # Event streams and requests that wait for a batch come first, which would otherwise run into the timeout.
+        self._live_feed.close()
+        if self._daemon is not None:
+            self._daemon.batch_preview.cancel_waiters()
         if self._listening_server is not None:
             self._listening_server.close()
         await self._runner.cleanup()
@@ -437,6 +351,64 @@ class Monitor:
         except web.HTTPMethodNotAllowed as error:
             return build_text_response(405, "only GET and HEAD are answered", Allow=error.headers["Allow"])
         return response
+
+    # --- the page
+
+    async def _answer_page_file(self, request: web.Request) -> web.Response:
+        name = request.match_info.get("name", _INDEX_NAME)
+        if name not in self._page_files:
+            raise web.HTTPNotFound
+        kind = _CONTENT_TYPES[name[name.rindex(".") :]]
+        return build_http_response(
+            200,
+            self._page_files[name],
+            f"{kind}; charset=utf-8",
+            **{"Content-Security-Policy": _CONTENT_SECURITY_POLICY},
+        )
+
+    # --- samples
+
+    def _find_authorized_stream(self, request: web.Request) -> ServedStream:
+        """Returns the stream that a request names. Raises RequestDeclined, also if the request lacks the token."""
+        # The token comes first: without it a request cannot find out which streams there are.
+        if not is_authorized(request.headers.get("Authorization"), self.token):
+            raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
+        if self._daemon is None:
+            raise RequestDeclined(build_text_response(503, _NO_STREAMS_TEXT))
+        name, known = request.match_info["stream"], self._daemon.streams
+        if name not in known:
+            raise RequestDeclined(
+                build_text_response(
+                    404,
+                    f"there is no stream {name!r}; the daemon serves: {', '.join(known)}{suggest_name(name, known)}",
+                )
+            )
+        return known[name]
+
+    async def _answer_next_batch(self, request: web.Request) -> web.Response:
+        name = self._find_authorized_stream(request).spec.name
+        shown = await self._batch_drawer.draw_next_sent_batch(name) if self._batch_drawer else None
+        return build_http_response(204) if shown is None else build_http_response(200, shown)
+
+    async def _answer_bad_samples(self, request: web.Request) -> web.Response:
+        stream, before = self._find_authorized_stream(request), request.query.get("before")
+        if before is not None and not _WHOLE_NUMBER.fullmatch(before):
+            raise RequestDeclined(
+                build_text_response(400, "before: write a whole number, as given in the previous answer")
+            )
+        some = build_bad_sample_page(
+            stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before)
+        )
+        return build_http_response(200, msgspec.json.encode(some))
+
+    async def _answer_thumbnail(self, request: web.Request) -> web.Response:
+        stream, sample_id = self._find_authorized_stream(request), int(request.match_info["sample"])
+        if sample_id not in stream.quarantine.reasons:
+            raise RequestDeclined(build_text_response(404, "that is not a bad sample of the stream"))
+        picture = await self._thumbnails.get_or_draw_thumbnail(stream, sample_id)
+        return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
+
+    # --- figures, health and readiness
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
         del request

@@ -2,7 +2,7 @@
 
 A metric has a name, a help text that explains it, and values by label; without a value there is no line. Streams are
 labelled by their name in the configuration, trainers by the number of their session: nothing that a client sends
-becomes a label. The registry is our own, so that metrics of other libraries in this process are not exposed.
+becomes a label. No registry is used, so that metrics of other libraries in this process are not exposed.
 
 A new metric is a row of METRICS. What it shows is computed elsewhere: in the status, or where it is counted.
 """
@@ -13,10 +13,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, Literal, get_args
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -131,20 +131,16 @@ def _count_of_caches(name: str, number: NumberName, text: str) -> MetricSpec:
     return MetricSpec("counter", name, ("stream",), read_rows, text)
 
 
-def _count_trainers_by_state(at: MonitorSnapshot) -> MetricRows:
-    counts = Counter((each.stream, each.doing) for each in at.status.sessions)
-    return [
-        ((each.name, state), counts[each.name, state]) for each in at.status.streams for state in get_args(SessionState)
-    ]
+def _count_trainers(
+    name: str, label: str, words: Sequence[str], read: Callable[[SessionStatus], str | None], text: str
+) -> MetricSpec:
+    """Makes a row with a value for each of `words`: the trainers of a stream of which `read` returns it."""
 
+    def read_rows(at: MonitorSnapshot) -> MetricRows:
+        counts = Counter((each.stream, read(each)) for each in at.status.sessions)
+        return [((each.name, word), counts[each.name, word]) for each in at.status.streams for word in words]
 
-def _count_trainers_by_limit(at: MonitorSnapshot) -> MetricRows:
-    counts = Counter((each.stream, each.last_epoch.verdict) for each in at.status.sessions if each.last_epoch)
-    return [
-        ((each.name, stage), counts[each.name, stage])
-        for each in at.status.streams
-        for stage in get_args(EpochBottleneck)
-    ]
+    return MetricSpec("gauge", name, ("stream", label), read_rows, text)
 
 
 # --- the table
@@ -327,19 +323,19 @@ METRICS: Final = (
         "Time to decode, resize and transform one sample. The samples of one task, up to 32, each count "
         "with their mean time.",
     ),
-    MetricSpec(
-        "gauge",
+    _count_trainers(
         "trainers",
-        ("stream", "doing"),
-        _count_trainers_by_state,
+        "doing",
+        get_args(SessionState),
+        lambda each: each.doing,
         "Trainers by state: gathering (waiting for other trainers to start), waiting (for a batch), "
         "reading, resting (no request for a while) or finished.",
     ),
-    MetricSpec(
-        "gauge",
+    _count_trainers(
         "trainers_limited",
-        ("stream", "by"),
-        _count_trainers_by_limit,
+        "by",
+        get_args(EpochBottleneck),
+        lambda each: each.last_epoch.verdict if each.last_epoch else None,
         "Trainers by what limited their last epoch: disk, decode, transport, or none if it was the trainer itself.",
     ),
     _of_streams(
@@ -392,47 +388,42 @@ METRICS: Final = (
 # --- the text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SnapshotCollector(Collector):
-    """Collects all families from one snapshot, which is taken when the first family is requested."""
-
-    take_snapshot: Callable[[], MonitorSnapshot]
-
-    def collect(self) -> Iterator[Metric]:
-        snapshot = self.take_snapshot()
-        for each in METRICS:
-            family = each.build_family(snapshot)
-            if family is not None:
-                yield family
+def build_families(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    """Yields all metrics that there are at this moment."""
+    for each in METRICS:
+        family = each.build_family(snapshot)
+        if family is not None:
+            yield family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OneFamily(Collector):
-    family: Metric
+class CollectedFamilies(Collector):
+    """Metrics in the form in which the library's writer takes them."""
 
-    def collect(self) -> Iterator[Metric]:
-        yield self.family
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
 
 
 class MetricsExposition:
     """Writes the metrics of a snapshot, and the process's own CPU time, memory and descriptors."""
 
     def __init__(self, take_snapshot: Callable[[], MonitorSnapshot]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)  # describing itself would take a snapshot
-        self._registry.register(SnapshotCollector(take_snapshot))
-        ProcessCollector(registry=self._registry)
+        self._take_snapshot = take_snapshot
+        self._own_process = ProcessCollector(registry=None)
 
     async def encode_metrics(self) -> bytes:
         """Returns all metrics of one moment, in Prometheus's text format."""
         texts, lines = [], 0
         # A scrape may take milliseconds, so the event loop gets control after each _LINES_PER_TURN lines, to send
-        # batches. All values come from one snapshot, taken with the first family.
-        for family in self._registry.collect():
+        # batches. All values come from one snapshot.
+        for family in chain(build_families(self._take_snapshot()), self._own_process.collect()):
             rest, is_first = family.samples, True
             while rest or is_first:
                 room = _LINES_PER_TURN - lines
                 family.samples, rest = rest[:room], rest[room:]
-                text = generate_latest(_OneFamily(family))
+                text = generate_latest(CollectedFamilies([family]))
                 # The library writes help and type before each part of a family, which has them only once.
                 texts.append(text if is_first else text.split(b"\n", 2)[2])
                 is_first = False

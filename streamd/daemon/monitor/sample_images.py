@@ -25,7 +25,7 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.display import BatchDisplay, ShownPicture, format_batch_heading, scale_size
 from streamd.core.sampler import PAD_ID
-from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
+from streamd.daemon.batch_sender import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
 from streamd.ipc.child import kill_child, start_child

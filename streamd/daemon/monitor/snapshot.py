@@ -19,7 +19,7 @@ from streamd.core.status import (
     format_window,
     sort_sessions,
 )
-from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.batch_sender import BatchPreview
 from streamd.daemon.streams.quarantine import FaultKind, classify_fault_reason
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -56,6 +56,9 @@ class MonitoredDaemon(Protocol):
     @property
     def batch_preview(self) -> BatchPreview: ...
 
+    @property
+    def stats(self) -> ProcessStats: ...
+
     def build_status(self) -> DaemonStatus: ...
 
     def collect_stats_values(self) -> NumbersByGroup: ...
@@ -74,23 +77,16 @@ class MonitorSnapshot(msgspec.Struct, frozen=True):
     decode_times: Mapping[str, StageHistogram]
 
 
-class SnapshotBuilder:
-    """Takes snapshots of a daemon. Used by the event loop's thread, so that all figures are of one moment."""
-
-    def __init__(self, daemon: MonitoredDaemon, stats: ProcessStats) -> None:
-        self._daemon = daemon
-        self._stats = stats
-
-    def take_snapshot(self) -> MonitorSnapshot:
-        """Returns the figures as of now."""
-        streams = self._daemon.streams
-        return MonitorSnapshot(
-            self._daemon.build_status(),
-            self._daemon.collect_stats_values(),
-            {name: dict(stream.quarantine.counts_by_kind) for name, stream in streams.items()},
-            {name: self._stats.copy_histogram(f"stream.{name}", "read") for name in streams},
-            {name: self._stats.copy_histogram(f"stream.{name}", "decode") for name in streams},
-        )
+def take_snapshot(daemon: MonitoredDaemon) -> MonitorSnapshot:
+    """Returns the figures as of now. Called on the event loop's thread, so that all are of one moment."""
+    streams, stats = daemon.streams, daemon.stats
+    return MonitorSnapshot(
+        daemon.build_status(),
+        daemon.collect_stats_values(),
+        {name: dict(stream.quarantine.counts_by_kind) for name, stream in streams.items()},
+        {name: stats.copy_histogram(f"stream.{name}", "read") for name in streams},
+        {name: stats.copy_histogram(f"stream.{name}", "decode") for name in streams},
+    )
 
 
 # --- what the page shows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -14,15 +15,15 @@ import numpy as np
 
 from streamd.config.images import build_image_spec
 from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_sections import ShuffleConfig
+from streamd.config.schema_sections import ExpectConfig
 from streamd.core import log
 from streamd.core.host import find_state_folder
 from streamd.core.sampler import SampleOrder, compute_order_id
 from streamd.core.spec import OrderId, PixelId, StreamSpec, compute_identity
 from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.served_stream import ExpectedIdentities, ServedStream
-from streamd.daemon.streams.shuffle_score import ShuffleMeter
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_order
+from streamd.daemon.streams.shuffle_score import score_shuffle_mixing
 from streamd.dataset.hdf5.chunk_grid import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
@@ -121,15 +122,9 @@ def open_streams(config: Config, state: Path) -> list[ServedStream]:
     """
     paths = build_manifest_paths(config, state)
     return [
-        _open_stream(stream, paths[name], config.base_folder, find_expected_identities(config, name))
+        _open_stream(stream, paths[name], config.base_folder, (config.expect or {}).get(name))
         for name, stream in config.streams.items()
     ]
-
-
-def find_expected_identities(config: Config, stream: str) -> ExpectedIdentities | None:
-    """Returns the identities that `expect` asks of a stream; None if it asks for none."""
-    wanted = (config.expect or {}).get(stream)
-    return None if wanted is None else ExpectedIdentities(wanted.order, wanted.pixels)
 
 
 def group_streams_by_family(config: Config) -> list[frozenset[str]]:
@@ -185,7 +180,7 @@ def compute_config_ids(config: Config) -> dict[str, str]:
         parts = [
             (
                 f"{name} {_format_source_for_id(each.source)}{_LISTING_VERSIONS.get(each.source.kind, '')} "
-                f"{each.labels!r} {each.split!r}{_format_weights_for_id(each)}{_format_images_for_id(each)}"
+                f"{each.labels!r} {each.split!r}{_format_weights_and_images_for_id(each)}"
             )
             for name, each in streams
         ]
@@ -204,21 +199,22 @@ def _format_source_for_id(source: DataSource) -> str:
     return f"{source!r}{given or ''}"
 
 
-def _format_weights_for_id(stream: StreamConfig) -> str:
-    """Formats weights for the digest; empty without any, so manifests made before there were weights stay valid."""
-    return "" if stream.weights is None else f" {stream.weights!r}"
+def _format_weights_and_images_for_id(stream: StreamConfig) -> str:
+    """Formats weights, the places of images, and what arrays hold in mode raw.
 
-
-def _format_images_for_id(stream: StreamConfig) -> str:
-    """Formats the places of images, and what arrays hold in mode raw; empty for the one picture of the source."""
+    It is empty without weights and for the one picture of the source, so manifests made before there were weights or
+    images stay valid.
+    """
     request = stream.listing_request
     images = request.images or {}
-    places = "" if request.images is None else f" {dict(images)!r}"
-    forms = {name: image.form for name, image in images.items() if image.form is not None}
-    places += f" {forms!r}" if forms else ""
-    clips = {name: image.frames for name, image in images.items() if image.frames is not None}
-    places += f" {clips!r}" if clips else ""
-    return places if request.raw is None else f"{places} {request.raw!r}"
+    settings = (
+        stream.weights,
+        None if request.images is None else dict(images),
+        {name: image.form for name, image in images.items() if image.form is not None} or None,
+        {name: image.frames for name, image in images.items() if image.frames is not None} or None,
+        request.raw,
+    )
+    return "".join(f" {each!r}" for each in settings if each is not None)
 
 
 def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
@@ -234,7 +230,7 @@ def scan_stream_sources(streams: Iterable[StreamConfig], progress: ListingProgre
         request = stream.listing_request
         key = (
             f"{_format_source_for_id(stream.source.copy_without_part())} {stream.labels!r} "
-            f"{find_group_column(request)!r}{_format_weights_for_id(stream)}{_format_images_for_id(stream)}"
+            f"{find_group_column(request)!r}{_format_weights_and_images_for_id(stream)}"
         )
         if key not in wholes:
             wholes[key] = scan_source(request, partial(progress, stream.name))
@@ -285,13 +281,22 @@ def locate_stream_transform(stream: StreamConfig, folder: Path) -> TransformPlac
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
 
-def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: ExpectedIdentities | None) -> ServedStream:
+def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: ExpectConfig | None) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
-    chunk, buffer = _choose_chunk_and_buffer(stream.shuffle, listed)
+    packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
+    # `chunk` and `buffer` are as written, or else as compressed chunks are read fastest; 0 without chunks.
+    shuffle, chunk, buffer = stream.shuffle, 0, 0
+    if shuffle.kind == "chunk":
+        chunk, buffer, written = shuffle.chunk, shuffle.buffer, shuffle.model_fields_set
+        if packed is not None and "chunk" not in written:
+            chunk = packed.compute_shuffle_chunk_samples(listed.samples)
+        if packed is not None and "buffer" not in written:
+            rows = listed.lookup_rows(np.arange(listed.samples, dtype=np.int64))
+            buffer = packed.compute_shuffle_buffer_chunks(rows, chunk)
     normalize = stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists()
     stored = {} if listed.arrays is None else _check_array_images(stream, listed)
     # The order id is computed from the finished spec. The pixel id is known once a worker has opened the stream.
@@ -305,8 +310,8 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: Expec
         },
         labels=listed.labels,
         normalize=normalize,
-        shuffle=stream.shuffle.kind,
-        seed=stream.shuffle.seed,
+        shuffle=shuffle.kind,
+        seed=shuffle.seed,
         remainder=remainder,
         bad_policy=stream.bad_policy,
         order_id=OrderId(""),
@@ -322,14 +327,13 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: Expec
             f"streams.{stream.name}: {format_count(spec.samples, 'sample')} cannot fill one batch of "
             f"{spec.batch_size}, and drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    if expected is not None and (refusal := expected.explain_other_order(stream.name, spec.order_id)):
+    if refusal := explain_other_order(expected, stream.name, spec.order_id):
         raise ConfigError(refusal)
     transform = locate_stream_transform(stream, folder)
     quarantine = Quarantine(
         build_quarantine_path(path, transform), lambda: listed.list_id, needs_bytes=expected is not None
     )
     quarantine.load_bad_samples()
-    packed = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
         spec,
@@ -338,24 +342,20 @@ def _open_stream(stream: StreamConfig, path: Path, folder: Path, expected: Expec
         SampleOrder.from_spec(spec),
         quarantine,
         stream.bad_samples.max_fraction,
-        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_cacheable_whole),
+        # The score is computed once. Two threads at the same time would compute the same value twice.
+        functools.cache(
+            partial(
+                score_shuffle_mixing,
+                spec,
+                listed.gather_label,
+                is_packed=packed is not None and not packed.is_cacheable_whole,
+            )
+        ),
         cache,
         transform,
         expected=expected,
         has_default_fraction="max_fraction" not in stream.bad_samples.model_fields_set,
     )
-
-
-def _choose_chunk_and_buffer(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
-    """Returns `chunk` and `buffer` as written, or else as compressed chunks are read fastest; 0 without chunks."""
-    if shuffle.kind != "chunk":
-        return 0, 0
-    packed, written = CompressedArray.from_manifest(listed.arrays, listed.find_extra_column), shuffle.model_fields_set
-    if packed is None:
-        return shuffle.chunk, shuffle.buffer
-    chunk = shuffle.chunk if "chunk" in written else packed.compute_shuffle_chunk_samples(listed.samples)
-    rows = listed.lookup_rows(np.arange(listed.samples, dtype=np.int64))
-    return chunk, shuffle.buffer if "buffer" in written else packed.compute_shuffle_buffer_chunks(rows, chunk)
 
 
 def _check_array_images(stream: StreamConfig, listed: Manifest) -> dict[str, tuple[int, int]]:

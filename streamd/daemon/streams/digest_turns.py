@@ -23,9 +23,7 @@ class DigestWaiter(Protocol):
 
     def is_wanted(self) -> bool: ...
 
-    def settle(self, digest: str | None) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
+    def settle(self, outcome: str | BaseException | None) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +44,11 @@ class DigestJob:
     def is_wanted(self) -> bool:
         return any(each.is_wanted() for each in self.waiters)
 
-    def settle_waiters(self, settle: Callable[[DigestWaiter], None]) -> None:
-        """Ends all waits."""
+    def settle_waiters(self, outcome: str | BaseException | None) -> None:
+        """Ends all waits, with the digest, an error, or None for one that is not wanted any more."""
         waiters, self.waiters = self.waiters, []
         for each in waiters:
-            settle(each)
+            each.settle(outcome)
 
 
 class DigestTurns:
@@ -103,7 +101,7 @@ class DigestTurns:
                         continue
                     if is_awaited and not job.is_wanted():
                         self.remove_job(job)
-                        job.settle_waiters(lambda waiter: waiter.settle(None))
+                        job.settle_waiters(None)
                         continue
                     queue.append(job)  # behind the user's others, so that a short one does not wait for a long one
                     return job

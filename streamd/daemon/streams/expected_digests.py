@@ -33,13 +33,13 @@ class _TrainerWait:
     def is_wanted(self) -> bool:
         return not self.answer.done() and self.is_trainer_there()
 
-    def settle(self, digest: str | None) -> None:
-        if not self.answer.done():
-            self.answer.set_result(digest)
-
-    def fail(self, error: BaseException) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+    def settle(self, outcome: str | BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
 
 
 class ExpectedDigests:
@@ -173,13 +173,11 @@ class DigestLine:
         self._shares.charge(job.user, took_s, time.monotonic())
         if error is not None or digest is not None:
             self._turns.remove_job(job)
-        if error is not None:
-            if not job.waiters:
+            if error is not None and not job.waiters:
                 raise error  # of a digest that nobody waits for: the loop's handler reports it, and ends the daemon
-            job.settle_waiters(lambda waiter: waiter.fail(error))
-        elif digest is not None:
-            self._on_computed(job.user, job.key, digest)
-            job.settle_waiters(lambda waiter: waiter.settle(digest))
+            if digest is not None:
+                self._on_computed(job.user, job.key, digest)
+            job.settle_waiters(error or digest)
         self._begin_turn()
 
 

@@ -154,14 +154,8 @@ def find_lock_holders(path: Path) -> set[int]:
     found = set()
     for folder in _PROC_FOLDER.glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # a process of another user, or one that has just ended
-            if any(_is_lock_descriptor(link, file) for link in folder.iterdir()):
-                found.add(int(folder.parent.name))
+            for link in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # the process has closed it meanwhile
+                    if str(link.readlink()) == file and "lock:" in (folder.parent / "fdinfo" / link.name).read_text():
+                        found.add(int(folder.parent.name))
     return found
-
-
-def _is_lock_descriptor(link: Path, file: str) -> bool:
-    """Whether `link`, a descriptor in /proc, is open on `file` and holds a lock on it."""
-    try:
-        return str(link.readlink()) == file and "lock:" in (link.parents[1] / "fdinfo" / link.name).read_text()
-    except FileNotFoundError:  # the process has closed it meanwhile
-        return False

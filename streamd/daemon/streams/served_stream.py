@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from streamd.config.schema_sections import ExpectConfig
 from streamd.core.bad_samples import MASKED, BadRow, BadSample, RowStatus, compute_most_bad, replace_bad_sample_ids
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
 from streamd.core.slot_layout import compute_slot_bytes
@@ -16,7 +17,7 @@ from streamd.core.spec import Cursor, OrderId, PixelId, StreamShape, StreamSpec
 from streamd.core.text import format_count
 from streamd.daemon.streams.manifest_locks import ManifestLock
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.shuffle_score import ShuffleMeter
+from streamd.daemon.streams.shuffle_score import MixingScore
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import (
     TRANSFORM_RAISED,
@@ -30,32 +31,26 @@ from streamd.limits import TASK_ROWS, TOLERATED_BAD
 # --- The identities that `expect` asks of a stream, by which the daemons of many hosts agree without talking. Pure.
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedIdentities:
-    """The order id and the pixel id that a stream must have; None stands for any."""
+def explain_other_order(expected: ExpectConfig | None, stream: str, found: OrderId) -> str | None:
+    """Returns why a stream of another order must not be served; None if it is the expected one, or may be any."""
+    if expected is None or expected.order in {None, found}:
+        return None
+    return (
+        f"expect.{stream}.order: {expected.order} is expected, but the files, labels and settings of this host give "
+        f"{found}; use the list of the other hosts (streamd manifest export and import), and their batch_size, "
+        "drop_remainder and shuffle, or correct expect; streamd check prints both identities"
+    )
 
-    order: str | None = None
-    pixels: str | None = None
 
-    def explain_other_order(self, stream: str, found: OrderId) -> str | None:
-        """Returns why a stream of another order must not be served; None if its order is the expected one."""
-        if self.order in {None, found}:
-            return None
-        return (
-            f"expect.{stream}.order: {self.order} is expected, but the files, labels and settings of this host give "
-            f"{found}; use the list of the other hosts (streamd manifest export and import), and their batch_size, "
-            "drop_remainder and shuffle, or correct expect; streamd check prints both identities"
-        )
-
-    def explain_other_pixels(self, stream: str, found: PixelId) -> str | None:
-        """Returns why a stream of other pixels must not be served; None if its pixels are the expected ones."""
-        if self.pixels in {None, found}:
-            return None
-        return (
-            f"expect.{stream}.pixels: {self.pixels} are expected, but this installation makes {found}; install the "
-            "versions of the other hosts, and use their image and transform, or correct expect; streamd check prints "
-            "both identities"
-        )
+def explain_other_pixels(expected: ExpectConfig | None, stream: str, found: PixelId) -> str | None:
+    """Returns why a stream of other pixels must not be served; None if they are the expected ones, or may be any."""
+    if expected is None or expected.pixels in {None, found}:
+        return None
+    return (
+        f"expect.{stream}.pixels: {expected.pixels} are expected, but this installation makes {found}; install the "
+        "versions of the other hosts, and use their image and transform, or correct expect; streamd check prints "
+        "both identities"
+    )
 
 
 # --- A stream as the daemon serves it: its specification, its samples, and which of them are known to be bad.
@@ -73,7 +68,8 @@ class ServedStream:
 
     `max_bad_fraction` of the pictures may be bad before the stream stops, and more of a small set with
     `has_default_fraction`, if the configuration does not say how many. `cache` is the folder of decoded samples.
-    `shuffle_meter` measures how well its batches mix the labels.
+    `measure_mixing` returns how well its batches mix the labels. Its first call may take a tenth of a second, so a
+    daemon makes it in a thread: see `measure_shuffles_in_thread`.
 
     While `manifest_lock` is held, no process replaces the list at `manifest_path`. A reload may move the verdicts
     beside another list, the one that the configuration then has; `quarantine_lock` holds that list in the same way.
@@ -88,12 +84,12 @@ class ServedStream:
     order: SampleOrder
     quarantine: Quarantine
     max_bad_fraction: float
-    shuffle_meter: ShuffleMeter
+    measure_mixing: Callable[[], MixingScore | None]
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
     manifest_lock: ManifestLock | None = None
     quarantine_lock: ManifestLock | None = None
-    expected: ExpectedIdentities | None = None
+    expected: ExpectConfig | None = None
     has_default_fraction: bool = False
 
     @property
@@ -114,13 +110,13 @@ class ServedStream:
     @property
     def shuffle_score(self) -> float | None:
         """How well the shuffle mixes the labels, 1 as a full shuffle; None without a shuffle or labels to mix."""
-        mixing = self.shuffle_meter.measure_mixing()
+        mixing = self.measure_mixing()
         return None if mixing is None or self.spec.shuffle == "none" else mixing.score
 
     @property
     def mixing_advice(self) -> str | None:
         """The remedy for poorly mixed batches; None where they are mixed well."""
-        mixing = self.shuffle_meter.measure_mixing()
+        mixing = self.measure_mixing()
         return None if mixing is None else mixing.advice
 
     def compute_planned_ids(self, epoch: int, index: int) -> Ids:
@@ -237,7 +233,7 @@ class ServedStream:
 async def measure_shuffles_in_thread(streams: Iterable[ServedStream]) -> None:
     """Computes shuffle scores in a thread, so that the event loop finds them ready when it shows them."""
     for stream in streams:
-        await asyncio.to_thread(stream.shuffle_meter.measure_mixing)
+        await asyncio.to_thread(stream.measure_mixing)
 
 
 def count_dropped_samples(stream: ServedStream, cursor: Cursor) -> int:

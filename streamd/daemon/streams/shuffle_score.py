@@ -9,7 +9,7 @@ tenth of all values, by rank. Strings are ignored, since they may be names, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
-from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.spec import StreamSpec
 from streamd.core.text import format_count
 from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
 
@@ -49,28 +49,6 @@ class _SampledBatches:
     ids: Ids
     batches: Ids
     rows: Ids
-
-
-class ShuffleMeter:
-    """The shuffle score of one stream, computed at the first call and kept.
-
-    The computation may take a tenth of a second, so a daemon runs it in a thread before it shows the stream: see
-    `measure_shuffles_in_thread`.
-    """
-
-    def __init__(self, spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> None:
-        self._spec, self._read_label_rows, self._is_packed = spec, read_label_rows, is_packed
-        self._found: MixingScore | None = None
-        self._is_measured = False
-
-    def measure_mixing(self) -> MixingScore | None:
-        """Returns the result of `score_shuffle_mixing`."""
-        # The flag is set last, so another thread never takes an unset score for a measured one. Two threads at once
-        # would compute the same value twice.
-        if not self._is_measured:
-            self._found = score_shuffle_mixing(self._spec, self._read_label_rows, is_packed=self._is_packed)
-            self._is_measured = True
-        return self._found
 
 
 def score_shuffle_mixing(
@@ -119,35 +97,26 @@ def _find_worst_label_score(spec: StreamSpec, read_label_rows: LabelRowsReader) 
     there = ids != PAD_ID
     batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
     sample = _SampledBatches(ids[there], batches, np.bincount(batches, minlength=count))
-    scored = [
-        each
-        for name, label in spec.labels.items()
-        if label.type != "string" and not label.is_ragged
-        for members, classes in _iterate_class_assignments(label, read_label_rows(name, sample.ids))
-        if (each := _score_label_mixing(name, sample, members, classes)) is not None
-    ]
-    return min(scored, key=lambda each: each.score, default=None)
-
-
-def _iterate_class_assignments(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
-    """Yields pairs (rows, classes) of equal length; for a vector one pair for each of its first MIXING_COLUMNS numbers.
-
-    Tags yield one pair, in which a row appears once for each of its tags.
-    """
-    if label.type == "tags":
-        members, classes = np.nonzero(values)
-        yield members, classes
-        return
-    everybody = np.arange(values.shape[0], dtype=np.int64)
-    for column in values.reshape(values.shape[0], -1).T[:MIXING_COLUMNS]:
-        yield everybody, column if label.type == "category" else _compute_tenths(column)
-
-
-def _compute_tenths(values: npt.NDArray[Any]) -> Ids:
-    """Returns the tenth of all values in which each value lies, (n,); equal values lie in the same tenth."""
-    ordered = np.sort(values)
-    begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
-    return np.searchsorted(begins, values, side="right").astype(np.int64, copy=False)
+    scores: list[MixingScore | None] = []
+    for name, label in spec.labels.items():
+        if label.type == "string" or label.is_ragged:
+            continue
+        values = read_label_rows(name, sample.ids)
+        # Tags: a row is a member once for each of its tags.
+        if label.type == "tags":
+            scores.append(_score_label_mixing(name, sample, *np.nonzero(values)))
+            continue
+        # Standard case: a row has one class; in a vector, one by each of the first numbers.
+        everybody = np.arange(values.shape[0], dtype=np.int64)
+        for column in values.reshape(values.shape[0], -1).T[:MIXING_COLUMNS]:
+            classes = column
+            # The class of a number is the tenth of all values in which it lies; equal values lie in the same tenth.
+            if label.type != "category":
+                ordered = np.sort(column)
+                begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
+                classes = np.searchsorted(begins, column, side="right").astype(np.int64, copy=False)
+            scores.append(_score_label_mixing(name, sample, everybody, classes))
+    return min((each for each in scores if each is not None), key=lambda each: each.score, default=None)
 
 
 def _score_label_mixing(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:

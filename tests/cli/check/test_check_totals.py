@@ -11,7 +11,7 @@ from support.faulty_data import animals
 from support.served_folder import serve
 
 from streamd.cli.check.run import StreamTotals, choose_counted_ids, choose_sample_ids, split_into_sample_groups
-from streamd.daemon.streams.served_stream import ExpectedIdentities
+from streamd.config.schema_sections import ExpectConfig
 from streamd.ipc.worker_messages import ClassPixels, GroupResult, SampleFault, SizeExample
 from streamd.limits import TASK_ROWS
 from streamd.worker.inspect_rows import compare_sizes
@@ -85,7 +85,7 @@ def test_with_expect_a_fault_of_this_hosts_copy_stops_the_stream(tmp_path: Path)
     stream = serve(tmp_path / "data", tmp_path / "state")
     faults = [SampleFault(0, "No such file", "verdict", of_this_host=True), SampleFault(1, "damaged", "verdict")]
     effects = []
-    for served in (stream, replace(stream, expected=ExpectedIdentities())):
+    for served in (stream, replace(stream, expected=ExpectConfig(order="0" * 32))):
         totals = StreamTotals(served, np.array([0, 1]))
         totals.add_group_result(GroupResult(0, [0, 1], faults=faults))
         effects.append([fault.effect for fault in totals.faults])

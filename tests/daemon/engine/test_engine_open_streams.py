@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamd.core.spec import PixelId
-from streamd.daemon.engine.engine import OpenStreams
+from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, OtherPixelsError
 from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformFault, TransformPlace
@@ -79,23 +79,24 @@ def test_a_remark_of_several_workers_is_logged_once(
 def test_a_new_version_is_opened_by_workers_before_batches_use_it(stream: ServedStream, opened: OpenStreams) -> None:
     assert opened.add_stream(replace(stream)) == 1
     assert [each.number for each in opened.make_open_commands()] == [0, 1]
-    assert opened.add_batch_under_way("train") == (0, stream)
+    version = opened.add_batch_under_way("train")
+    assert (version.number, version.stream) == (0, stream)
 
 
 def test_served_streams_are_found_by_number(stream: ServedStream, opened: OpenStreams) -> None:
     number = opened.add_stream(stream)
     assert opened.served_streams() == {0: stream}
-    assert opened.get_stream(number) is stream
+    assert opened.versions[number].stream is stream
     opened.make_version_current(number)
     assert opened.served_streams() == {number: stream}
 
 
 def test_a_new_version_closes_the_one_before(stream: ServedStream, opened: OpenStreams) -> None:
-    version = replace(stream)
-    assert opened.make_version_current(opened.add_stream(version)) == [CloseStream(0)]
-    number, found = opened.add_batch_under_way("train")
-    assert number == 1
-    assert found is version
+    later = replace(stream)
+    assert opened.make_version_current(opened.add_stream(later)) == [CloseStream(0)]
+    version = opened.add_batch_under_way("train")
+    assert version.number == 1
+    assert version.stream is later
 
 
 def test_a_stream_is_closed_after_its_last_batch(opened: OpenStreams) -> None:
@@ -118,7 +119,7 @@ def test_batches_that_end_close_nothing_that_is_still_served(opened: OpenStreams
 def test_numbers_are_never_used_twice(stream: ServedStream, opened: OpenStreams) -> None:
     opened.close_stream("train")
     opened.make_version_current(opened.add_stream(stream))
-    assert opened.add_batch_under_way("train")[0] == 1
+    assert opened.add_batch_under_way("train").number == 1
 
 
 async def test_a_worker_with_another_pipeline_is_an_error(opened: OpenStreams) -> None:
@@ -182,7 +183,7 @@ async def test_a_transform_that_ended_two_workers_closes_its_stream(
     assert len(opened.make_open_commands()) == 1
     assert opened.count_transform_fault(ended) == "streams.train.transform: it ends its process"
     assert opened.make_open_commands() == []
-    assert opened.get_failure_reason(0) == "streams.train.transform: it ends its process"
+    assert opened.versions[0].failure_reason == "streams.train.transform: it ends its process"
     with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
         await opened.wait_for_pixel_id(0)
     assert opened.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""

@@ -126,7 +126,8 @@ async def test_new_workers_that_open_nothing_in_time_are_discarded(
     await asyncio.sleep(0)
     with pytest.raises(ConfigError, match="no new worker has opened train within"):
         await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
-    assert engine._streams.add_batch_under_way("train") == (0, stream)
+    version = engine._streams.add_batch_under_way("train")
+    assert (version.number, version.stream) == (0, stream)
     await running
 
 

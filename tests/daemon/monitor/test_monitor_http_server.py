@@ -21,7 +21,7 @@ from support.sample_metrics import SESSION, STATUS, STREAM, Books
 from streamd.core.bad_samples import BadSample
 from streamd.core.status import MANY_DEATHS, DaemonStatus
 from streamd.daemon.monitor import sample_images
-from streamd.daemon.monitor.http_server import Dashboard, Monitor, _handle_loop_error
+from streamd.daemon.monitor.http_server import Monitor, _handle_loop_error
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
@@ -220,7 +220,7 @@ def test_the_content_policy_of_the_page_allows_only_this_server() -> None:
 
 
 def test_all_files_of_the_page_are_served_and_small() -> None:
-    files = Dashboard("token")._page_files
+    files = Monitor("127.0.0.1:0")._page_files
     for name, text in files.items():
         said = answer(None, f"/page/{name}")
         assert (said.status, said.body) == (200, text.decode())

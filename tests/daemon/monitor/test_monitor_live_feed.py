@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from support.opened_streams import Serve
 from support.sample_metrics import SESSION, STATUS, STREAM, TIMING, Books, figures
 
-from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import BOTTLENECK_ADVICE
 from streamd.core.status import STATE_WORDS, SessionState, StreamStatus
 from streamd.daemon.monitor import http_server as under_test
 from streamd.daemon.monitor.http_server import LiveFeed
-from streamd.daemon.monitor.snapshot import MonitorSnapshot, SnapshotBuilder, build_dashboard_view
+from streamd.daemon.monitor.snapshot import MonitorSnapshot, build_dashboard_view
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -36,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def watching(books: Books) -> LiveFeed:
     live = LiveFeed("token")
-    live.set_monitored_daemon(books, SnapshotBuilder(books, ProcessStats()))
+    live.set_monitored_daemon(books)
     return live
 
 

@@ -13,11 +13,12 @@ from support.sample_metrics import NOTHING, SESSION, STREAM, figures, metrics, v
 
 from streamd.core.counters import StageHistogram
 from streamd.daemon.monitor.metrics import (
+    CollectedFamilies,
     MetricKind,
     MetricRows,
     MetricsExposition,
     MetricSpec,
-    SnapshotCollector,
+    build_families,
 )
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
@@ -210,7 +211,7 @@ def test_one_snapshot_is_taken_for_each_request() -> None:
 def test_the_text_matches_the_librarys_own_writer_for_names_with_special_characters() -> None:
     strange = replace(STREAM, name='a"b\\c\nd\\n{}', shuffle_score=1e-7)
     told = figures(replace(SESSION, stream=strange.name), streams=[strange])
-    theirs = list(text_string_to_metric_families(generate_latest(SnapshotCollector(lambda: told)).decode()))
+    theirs = list(text_string_to_metric_families(generate_latest(CollectedFamilies(build_families(told))).decode()))
     ours = [each for each in families(told) if each.name.startswith("streamd_")]
     assert ours == theirs
     assert {sample.labels.get("stream", strange.name) for each in ours for sample in each.samples} == {strange.name}

@@ -22,8 +22,8 @@ from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.display import BatchDisplay
+from streamd.daemon.batch_sender import BatchPreview, Preview
 from streamd.daemon.monitor import sample_images as under_test
-from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache, encode_batch_view, encode_pictures
 from streamd.daemon.streams.served_stream import ServedStream
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from streamd.daemon.streams.catalog import (
     write_sample_manifests,
 )
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles_in_thread
-from streamd.daemon.streams.shuffle_score import ShuffleMeter, score_shuffle_mixing
+from streamd.daemon.streams.shuffle_score import score_shuffle_mixing
 from streamd.dataset.arrays import NpySource
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.errors import ConfigError
@@ -183,7 +184,8 @@ def test_scores_are_computed_in_a_thread(folder: Path, state: Path) -> None:
         threads.append(threading.get_ident())
         return stream.manifest.gather_label(name, ids)
 
-    asyncio.run(measure_shuffles_in_thread([replace(stream, shuffle_meter=ShuffleMeter(stream.spec, rows_of))]))
+    measure_mixing = partial(score_shuffle_mixing, stream.spec, rows_of)
+    asyncio.run(measure_shuffles_in_thread([replace(stream, measure_mixing=measure_mixing)]))
     assert threads
     assert threading.get_ident() not in threads
 

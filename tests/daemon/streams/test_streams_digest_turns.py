@@ -22,11 +22,9 @@ class Waiter:
     def is_wanted(self) -> bool:
         return self.wanted and not self.given
 
-    def settle(self, digest: str | None) -> None:
-        self.given.append(digest)
-
-    def fail(self, error: BaseException) -> None:
-        raise error
+    def settle(self, outcome: str | BaseException | None) -> None:
+        assert not isinstance(outcome, BaseException)
+        self.given.append(outcome)
 
 
 def job(user: int, epoch: int) -> DigestJob:
@@ -37,7 +35,7 @@ def take_and_finish(turns: DigestTurns) -> DigestJob | None:
     taken = turns.take_next()
     if taken is not None:
         turns.remove_job(taken)
-        taken.settle_waiters(lambda waiter: waiter.settle("done"))
+        taken.settle_waiters("done")
     return taken
 
 

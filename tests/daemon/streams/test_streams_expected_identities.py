@@ -11,10 +11,11 @@ from support.local_engine import running
 from support.served_folder import file_of
 
 from streamd.config.load import load_config
+from streamd.config.schema_sections import ExpectConfig
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import OrderId, PixelId
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
-from streamd.daemon.streams.served_stream import ExpectedIdentities, ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, explain_other_order, explain_other_pixels
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.errors import ConfigError
 
@@ -36,12 +37,12 @@ def open_expecting(folder: Path, expect: dict[str, Any] | None) -> ServedStream:
 
 
 def test_another_identity_is_explained_with_both_values() -> None:
-    expected = ExpectedIdentities(HERE, THERE)
-    assert expected.explain_other_order("train", OrderId(HERE)) is None
-    assert expected.explain_other_pixels("train", PixelId(THERE)) is None
+    expected = ExpectConfig(order=HERE, pixels=THERE)
+    assert explain_other_order(expected, "train", OrderId(HERE)) is None
+    assert explain_other_pixels(expected, "train", PixelId(THERE)) is None
     order, pixels = (
-        expected.explain_other_order("train", OrderId("c")),
-        expected.explain_other_pixels("train", PixelId("d")),
+        explain_other_order(expected, "train", OrderId("c")),
+        explain_other_pixels(expected, "train", PixelId("d")),
     )
     assert order is not None
     assert order.startswith(f"expect.train.order: {HERE} is expected, but the files, labels and settings of this host")
@@ -51,8 +52,8 @@ def test_another_identity_is_explained_with_both_values() -> None:
 
 
 def test_what_is_not_expected_may_be_anything() -> None:
-    assert ExpectedIdentities(pixels=HERE).explain_other_order("train", OrderId(THERE)) is None
-    assert ExpectedIdentities(order=HERE).explain_other_pixels("train", PixelId(THERE)) is None
+    assert explain_other_order(ExpectConfig(pixels=HERE), "train", OrderId(THERE)) is None
+    assert explain_other_pixels(ExpectConfig(order=HERE), "train", PixelId(THERE)) is None
 
 
 def test_a_stream_of_another_order_is_not_opened(folder: Path) -> None:
