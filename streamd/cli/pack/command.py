@@ -17,48 +17,39 @@ from streamd.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from streamd.cli.pack.run import PackFormat, PackResult
 
-_FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
 _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 
 
-StreamArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
-    ),
-]
-DestinationArgument = Annotated[
-    Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
-]
-FormatOption = Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="The format of the store.")]
-ShuffleOption = Annotated[
-    bool,
-    typer.Option(
-        "--shuffle",
-        help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
-    ),
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="SIZE",
-        help=("Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar."),
-    ),
-]
-RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
-]
-
-
 def pack(
-    stream: StreamArgument,
-    destination: DestinationArgument,
-    format_: FormatOption,
+    stream: Annotated[
+        str,
+        typer.Argument(
+            metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
+        ),
+    ],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
+    ],
+    format_: Annotated[str, typer.Option("--format", metavar="npy|tar|hdf5|lmdb", help="The format of the store.")],
     config: ConfigOption = DEFAULT_CONFIG,
-    shuffle: ShuffleOption = False,
-    shard_bytes: ShardOption = None,
-    restart: RestartOption = False,
+    shuffle: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle",
+            help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
+        ),
+    ] = False,
+    shard_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="SIZE",
+            help="Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar.",
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
