@@ -46,8 +46,8 @@ from streamd.cli.options import (  # noqa: E402 - as above
     RootOption,
     UncutHelpGroup,
     complete_stream_names,
+    find_daemon,
     parse_size_option,
-    use_curve_keys,
 )
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
@@ -249,10 +249,8 @@ def show(
 
     from streamd import connect  # noqa: PLC0415 - ZeroMQ and Pillow only when they are needed, not for --help
     from streamd.decode.drawn_picture import draw_sheet  # noqa: PLC0415 - as above
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    use_curve_keys(curve_secret, curve_server)
-    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_daemon(endpoint, curve_secret, curve_server), timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()
         files = {sample_id: name for sample_id, name in zip(ids, client.names(stream, ids), strict=True) if name}
@@ -324,10 +322,8 @@ def probe(
           model.train_on_batch(batch.images, batch.labels["label"])
     """
     from streamd.cli.probe import TrainerRequest, probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    use_curve_keys(curve_secret, curve_server)
-    request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
+    request = TrainerRequest(stream, find_daemon(endpoint, curve_secret, curve_server), epochs, digest, load, headroom)
     result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
     typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))
     raise typer.Exit(0 if result.ok else 1)

@@ -26,7 +26,7 @@ from streamd.cli.options import (  # noqa: E402 - after the check for typer
     CurveServerOption,
     EndpointOption,
     complete_stream_names,
-    use_curve_keys,
+    find_daemon,
 )
 
 
@@ -194,7 +194,6 @@ def train(
     """See HELP."""
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
     options = run.TrainingOptions(
         stream=stream,
@@ -216,12 +215,11 @@ def train(
         batch_size=batch_size,
         command_line=shlex.join([PROGRAM, *sys.argv[1:]]),
     )
-    use_curve_keys(curve_secret, curve_server)
     if receipts:
         run.check_folder_exists(receipts)
     with StopSignals(print_stop_notice) as stop:
         try:
-            with connect(find_socket(endpoint), patience=patience) as client:
+            with connect(find_daemon(endpoint, curve_secret, curve_server), patience=patience) as client:
                 accounts = run.train_model(client, options, typer.echo, stop)
         except KeyboardInterrupt:
             print_error(PROGRAM, f"{stop.signal_text} came before the training began: nothing is saved")
