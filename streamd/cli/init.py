@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.check.command import capture_source_notes
 from streamd.cli.options import (
     DEFAULT_CONFIG,
     SIZE_HELP,
@@ -20,6 +19,7 @@ from streamd.cli.options import (
     RootOption,
     parse_size_option,
 )
+from streamd.cli.terminal import capture_source_notes
 from streamd.core.text import escape_unprintable, format_count
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -15,7 +10,7 @@ import msgspec
 import typer
 
 from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from streamd.cli.terminal import exit_with_error
+from streamd.cli.terminal import capture_source_notes, exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -77,24 +72,6 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
     exit_with_error("streamd", str(error), status=1)
-
-
-@contextmanager
-def capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
-    notes: list[str] = []
-    handler = BufferingHandler(sys.maxsize)
-    logger = logging.getLogger("streamd.sources")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield notes
-    finally:
-        # Streams of one folder skip the same files.
-        notes += dict.fromkeys(record.getMessage() for record in handler.buffer)
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def _print_report(findings: CheckFindings, *, everything: bool) -> None:
