@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,7 +22,6 @@ from streamd.limits import LOOK_TIMEOUT_S
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
     from streamd.daemon.streams.manifest_archive import ExchangedList
-    from streamd.daemon.systemd import HandedSockets, ServiceManager
 
 PROGRAM = "streamd"
 
@@ -133,7 +132,17 @@ def serve(
         try:
             choices = {"root": root and root.absolute(), "labels": tuple(label or ()), "encoding": encoding}
             source = _choose_config_source(path, config, parse_size_option(size), choices, level=level)
-            _run_daemon(source, manager, handed, rescan=rescan)
+            try:
+                from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
+                from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
+            except ModuleNotFoundError as error:
+                raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
+            check_worker_libraries("streamd serve")
+
+            async def run_until_stopped() -> None:
+                await Daemon(source, rescan=rescan, manager=manager, handed_sockets=handed).run()
+
+            asyncio.run(run_until_stopped())
         except ConfigError as error:
             if not has_waiting_connection(copies):
                 raise
@@ -177,21 +186,6 @@ def _choose_config_source(
             f"--{given.removesuffix('s')}: is for the data at PATH, but you serve a configuration; write it there"
         )
     return path or config or DEFAULT_CONFIG
-
-
-def _run_daemon(config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool) -> None:
-    """Runs the daemon until it ends. Raises ConfigError, also for a missing library."""
-    try:
-        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    check_worker_libraries("streamd serve")
-
-    async def run_until_stopped() -> None:
-        await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()
-
-    asyncio.run(run_until_stopped())
 
 
 def demo(
@@ -479,21 +473,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip
-app.command()(init)
-app.command()(serve)
-app.command()(check)
-app.command()(status)
-app.command()(top)
-app.command()(show)
-app.command()(probe)
-app.command()(pack)
-app.command()(verify)
+_COMMANDS: Final[tuple[Callable[..., None], ...]] = (
+    init, serve, check, status, top, show, probe, pack, verify, keygen, schema, demo,
+)  # fmt: skip
+for _command in _COMMANDS:
+    app.command()(_command)
 app.add_typer(manifest, name="manifest")
-app.command()(keygen)
-app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)
-app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)
