@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, Self, TextIO
 
@@ -230,13 +231,45 @@ def run_demo(size: DemoSize, output: Path) -> None:
                 streams = client.streams()
             listed = (f"{name} ({format_count(spec.samples, 'image')})" for name, spec in streams.items())
             console.print(f"   streams: {', '.join(listed)}")
-            receipts = _run_trainer(console, daemon, size.epochs, output)
-            _print_receipt_table(console, receipts, daemon)
+            console.rule("A trainer, another process")
+            account = output / "receipts.json"
+            what = ["--stream", "train", "--validation", "validation"]
+            options = [*what, "--epochs", str(size.epochs), "--seed", str(_SEED)]
+            where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
+            console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
+            with _run_process("streamd.cli.train.command", *options, *where) as trainer:
+                daemon.kill_during_training(trainer)
+            if trainer.returncode:
+                raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
+            if not daemon.kills:
+                raise StreamdError(
+                    "the trainer finished before the daemon could be killed, so the demo has shown nothing"
+                )
+            # How many samples were lost and repeated over all epochs.
+            console.rule("The account")
+            receipts: dict[str, list[dict[str, Any]]] = {}
+            for receipt in json.loads(account.read_text()):
+                receipts.setdefault(receipt["stream"], []).append(receipt)
+            table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
+            wrong = False
+            for name, epochs in receipts.items():
+                whole = [epoch for epoch in epochs if epoch["complete"]]
+                samples, lost, repeated = (
+                    sum(epoch[key] for epoch in whole) for key in ("samples", "missed", "repeated")
+                )
+                agree = all(epoch["ok"] for epoch in whole)
+                digests = "equal" if agree else "DIFFER"
+                table.add_row(name, str(len(whole)), f"{samples:,}", str(lost), str(repeated), digests)
+                wrong = wrong or bool(lost or repeated or not agree)
+            console.print(table)
+            if wrong:
+                raise StreamdError("the account does not add up: see the table above")
+            result = "[bold green]lost 0, repeated 0[/bold green]"
+            console.print(f"   the daemon was killed {daemon.kills} time with kill -9: {result}")
             console.rule("What it learned")
             # Another process predicts the validation stream and draws the chart, since this takes TensorFlow.
-            files = [str(output / name) for name in ("model.keras", "predictions.png")]
-            command = [*_build_tied_command("streamd.cli.demo"), daemon.endpoint, *files]
-            with _run_process(command, stdout=subprocess.PIPE, process_group=0) as judge:
+            judged = "streamd.cli.demo", daemon.endpoint, str(output / "model.keras"), str(output / "predictions.png")
+            with _run_process(*judged, stdout=subprocess.PIPE, process_group=0) as judge:
                 assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
                 lines = judge.stdout.read().splitlines()
             if judge.returncode:
@@ -284,20 +317,17 @@ class _DemoDaemon:
             reader.join()
 
     def _start_process(self) -> None:
-        command = [*_build_tied_command("streamd.cli.main"), "serve", "--config", str(self._config)]
-        self._console.print(f"   $ streamd serve --config {self._config.name}")
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self._environment)
-        assert self._process.stderr is not None  # noqa: S101 - a pipe was asked for
-        reader = threading.Thread(target=self._forward_daemon_log, args=(self._process.stderr,), name="demo-log")
-        reader.start()
-        self._readers.append(reader)
+        def forward_log(log: IO[str]) -> None:
+            for line in log:
+                if "receipt.ok" not in line:  # one an epoch, which the table shows; the progress bar needs the space
+                    self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
+                if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
+                    self._kill_due.set()
 
-    def _forward_daemon_log(self, log: IO[str]) -> None:
-        for line in log:
-            if "receipt.ok" not in line:  # one an epoch, which the table shows; the progress bar needs the space
-                self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
-            if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
-                self._kill_due.set()
+        self._console.print(f"   $ streamd serve --config {self._config.name}")
+        serve = "streamd.cli.main", "serve", "--config", str(self._config)
+        self._process, reader = _start_process(*serve, read_stderr=forward_log, env=self._environment)
+        self._readers.append(reader)
 
     def kill_during_training(self, trainer: subprocess.Popen[str]) -> None:
         """Waits for the moment, kills the daemon with SIGKILL, and starts it again."""
@@ -325,41 +355,22 @@ class _DemoDaemon:
         watch.join()
 
 
-def _run_trainer(
-    console: Console, daemon: _DemoDaemon, epochs: int, output: Path
-) -> dict[str, list[dict[str, object]]]:
-    """Runs `streamd-train` while the daemon is killed; returns the receipts by stream."""
-    console.rule("A trainer, another process")
-    account = output / "receipts.json"
-    options = ["--stream", "train", "--validation", "validation", "--epochs", str(epochs), "--seed", str(_SEED)]
-    where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
-    console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
-    command = [*_build_tied_command("streamd.cli.train.command"), *options, *where]
-    with _run_process(command) as trainer:
-        daemon.kill_during_training(trainer)
-    if trainer.returncode:
-        raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
-    if not daemon.kills:
-        raise StreamdError("the trainer finished before the daemon could be killed, so the demo has shown nothing")
-    receipts: dict[str, list[dict[str, object]]] = {}
-    for receipt in json.loads(account.read_text()):
-        receipts.setdefault(receipt["stream"], []).append(receipt)
-    return receipts
-
-
-def _build_tied_command(module: str) -> list[str]:
-    """Returns a command that runs a module, and that the kernel ends with the demo."""
-    return [sys.executable, "-m", "streamd.ipc.inherited_state", str(os.getpid()), module]
+def _start_process(
+    module: str, *arguments: str, read_stderr: Callable[[IO[str]], None], **options: Any
+) -> tuple[subprocess.Popen[str], threading.Thread]:
+    """Starts a module in a process that the kernel ends with the demo, and a thread that reads its stderr."""
+    command = [sys.executable, "-m", "streamd.ipc.inherited_state", str(os.getpid()), module, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options)
+    reader = threading.Thread(target=read_stderr, args=(process.stderr,), name="demo-stderr", daemon=True)
+    reader.start()
+    return process, reader
 
 
 @contextlib.contextmanager
-def _run_process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+def _run_process(module: str, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Starts a process, copies its stderr without TensorFlow's notes at its start, and ends it with the block."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options)
-    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    streams = process.stderr, sys.stderr
-    reader = threading.Thread(target=copy_stderr_lines, args=streams, name="demo-errors", daemon=True)
-    reader.start()
+    copy = partial(copy_stderr_lines, target=sys.stderr)
+    process, reader = _start_process(module, *arguments, read_stderr=copy, **options)
     try:
         yield process
     finally:
@@ -375,26 +386,6 @@ def copy_stderr_lines(source: IO[str], target: TextIO) -> None:
         if not _STARTUP_NOTE.match(line):
             target.write(line)
             target.flush()
-
-
-def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _DemoDaemon) -> None:
-    """Prints how many samples were lost and repeated over all epochs. Raises StreamdError if there are any."""
-    console.rule("The account")
-    table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
-    wrong = False
-    for stream, epochs in receipts.items():
-        whole = [epoch for epoch in epochs if epoch["complete"]]
-        lost, repeated = (sum(int(str(epoch[name])) for epoch in whole) for name in ("missed", "repeated"))
-        agree = all(epoch["ok"] for epoch in whole)
-        samples = sum(int(str(epoch["samples"])) for epoch in whole)
-        table.add_row(stream, str(len(whole)), f"{samples:,}", str(lost), str(repeated), "equal" if agree else "DIFFER")
-        wrong = wrong or bool(lost or repeated or not agree)
-    console.print(table)
-    if wrong:
-        raise StreamdError("the account does not add up: see the table above")
-    console.print(
-        f"   the daemon was killed {daemon.kills} time with kill -9: [bold green]lost 0, repeated 0[/bold green]"
-    )
 
 
 # --- the judge of the model, by one validation epoch: `python -m streamd.cli.demo ENDPOINT MODEL CHART`

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.check.command import capture_source_notes
 from streamd.cli.options import (
     DEFAULT_CONFIG,
     SIZE_HELP,
@@ -20,6 +19,7 @@ from streamd.cli.options import (
     RootOption,
     parse_size_option,
 )
+from streamd.cli.terminal import capture_source_notes
 from streamd.core.text import escape_unprintable, format_count
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
 
@@ -206,7 +206,16 @@ def format_starter_config(starter: StarterConfig, command: str, format_path: For
         lines.append(f"  {name}:")
         for key, value in keys.items():
             if key == "labels" and value:
-                shown = [*_iterate_label_lines(starter)]
+                shown = [
+                    "labels:  # name: category, int, float, string or tags; remove those that are not to be learnt"
+                ]
+                for label, setting in (survey.labels or {}).items():
+                    spec = starter.samples["train"].specs[label]
+                    comment = "" if spec.mean is None or spec.width > 1 else f"mean {spec.mean:.4g}"
+                    comment = _format_classes(spec) if spec.classes else comment
+                    shown += [f"  {line}" for line in _add_comment(format_entry(label, setting), comment)]
+                for label, why in survey.left_out.items():
+                    shown.append(f"  # {escape_unprintable(label)}: left out, {escape_unprintable(why)}")
             else:
                 shown = _add_comment(format_entry(key, value), _find_comment(starter, name, key, value))
             # How masks and boxes are declared, which `init` does not look for.
@@ -254,18 +263,6 @@ def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) 
         case "split" if value is None:
             return "all of its samples"
     return _KEY_COMMENTS.get(key, "")
-
-
-def _iterate_label_lines(starter: StarterConfig) -> Iterator[str]:
-    specs = starter.samples["train"].specs
-    yield "labels:  # name: category, int, float, string or tags; remove those that are not to be learnt"
-    for name, value in (starter.survey.labels or {}).items():
-        spec = specs[name]
-        comment = "" if spec.mean is None or spec.width > 1 else f"mean {spec.mean:.4g}"
-        comment = _format_classes(spec) if spec.classes else comment
-        yield from (f"  {line}" for line in _add_comment(format_entry(name, value), comment))
-    for name, why in starter.survey.left_out.items():
-        yield f"  # {escape_unprintable(name)}: left out, {escape_unprintable(why)}"
 
 
 def _format_classes(spec: LabelSpec) -> str:

@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,7 +22,6 @@ from streamd.limits import LOOK_TIMEOUT_S
 if TYPE_CHECKING:
     from streamd.config.load import ConfigInput
     from streamd.daemon.streams.manifest_archive import ExchangedList
-    from streamd.daemon.systemd import HandedSockets, ServiceManager
 
 PROGRAM = "streamd"
 
@@ -46,8 +45,8 @@ from streamd.cli.options import (  # noqa: E402 - as above
     RootOption,
     UncutHelpGroup,
     complete_stream_names,
+    find_daemon,
     parse_size_option,
-    use_curve_keys,
 )
 from streamd.cli.pack.command import pack  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
@@ -133,7 +132,17 @@ def serve(
         try:
             choices = {"root": root and root.absolute(), "labels": tuple(label or ()), "encoding": encoding}
             source = _choose_config_source(path, config, parse_size_option(size), choices, level=level)
-            _run_daemon(source, manager, handed, rescan=rescan)
+            try:
+                from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
+                from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
+            except ModuleNotFoundError as error:
+                raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
+            check_worker_libraries("streamd serve")
+
+            async def run_until_stopped() -> None:
+                await Daemon(source, rescan=rescan, manager=manager, handed_sockets=handed).run()
+
+            asyncio.run(run_until_stopped())
         except ConfigError as error:
             if not has_waiting_connection(copies):
                 raise
@@ -177,21 +186,6 @@ def _choose_config_source(
             f"--{given.removesuffix('s')}: is for the data at PATH, but you serve a configuration; write it there"
         )
     return path or config or DEFAULT_CONFIG
-
-
-def _run_daemon(config: ConfigInput, manager: ServiceManager, handed: HandedSockets, *, rescan: bool) -> None:
-    """Runs the daemon until it ends. Raises ConfigError, also for a missing library."""
-    try:
-        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.daemon.start_libraries import check_worker_libraries  # noqa: PLC0415 - as above
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    check_worker_libraries("streamd serve")
-
-    async def run_until_stopped() -> None:
-        await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()
-
-    asyncio.run(run_until_stopped())
 
 
 def demo(
@@ -249,10 +243,8 @@ def show(
 
     from streamd import connect  # noqa: PLC0415 - ZeroMQ and Pillow only when they are needed, not for --help
     from streamd.decode.drawn_picture import draw_sheet  # noqa: PLC0415 - as above
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    use_curve_keys(curve_secret, curve_server)
-    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_daemon(endpoint, curve_secret, curve_server), timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()
         files = {sample_id: name for sample_id, name in zip(ids, client.names(stream, ids), strict=True) if name}
@@ -324,10 +316,8 @@ def probe(
           model.train_on_batch(batch.images, batch.labels["label"])
     """
     from streamd.cli.probe import TrainerRequest, probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
-    use_curve_keys(curve_secret, curve_server)
-    request = TrainerRequest(stream, find_socket(endpoint), epochs, digest, load, headroom)
+    request = TrainerRequest(stream, find_daemon(endpoint, curve_secret, curve_server), epochs, digest, load, headroom)
     result = probe_stream(request, trainers, lambda line: typer.echo(line, err=True))
     typer.echo(msgspec.json.encode(result).decode() if json else "\n".join(result.format_lines()))
     raise typer.Exit(0 if result.ok else 1)
@@ -483,21 +473,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip
-app.command()(init)
-app.command()(serve)
-app.command()(check)
-app.command()(status)
-app.command()(top)
-app.command()(show)
-app.command()(probe)
-app.command()(pack)
-app.command()(verify)
+_COMMANDS: Final[tuple[Callable[..., None], ...]] = (
+    init, serve, check, status, top, show, probe, pack, verify, keygen, schema, demo,
+)  # fmt: skip
+for _command in _COMMANDS:
+    app.command()(_command)
 app.add_typer(manifest, name="manifest")
-app.command()(keygen)
-app.command()(schema)
 app.add_typer(service, name="service")
 app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(completion)
-app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)

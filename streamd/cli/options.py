@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,6 +12,7 @@ from typer.core import TyperGroup
 
 from streamd.core.host import read_regular_file
 from streamd.errors import ConfigError
+from streamd.ipc.endpoint import find_socket
 from streamd.limits import MAX_CONFIG_BYTES
 
 DEFAULT_CONFIG: Final = Path("config.yaml")
@@ -52,11 +52,15 @@ EncodingOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
-def use_curve_keys(secret: Path | None, server: Path | None) -> None:
-    """Makes key files given as options those of the environment, which the command's own processes inherit."""
-    for name, path in (("STREAMD_CURVE_SECRET", secret), ("STREAMD_CURVE_SERVER", server)):
+def find_daemon(endpoint: str | None, curve_secret: Path | None, curve_server: Path | None) -> str:
+    """Returns the endpoint of the daemon that these options name, or that of this host. Raises ConnectError.
+
+    Key files given as options become those of the environment, which the command's own processes inherit.
+    """
+    for name, path in (("STREAMD_CURVE_SECRET", curve_secret), ("STREAMD_CURVE_SERVER", curve_server)):
         if path is not None:
             os.environ[name] = str(path)
+    return find_socket(endpoint)
 
 
 def parse_size_option(text: str | None) -> tuple[int, int] | None:
@@ -80,30 +84,22 @@ def complete_stream_names(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the streams of the configuration that --config names, else those of the daemon; none after any error."""
     config, endpoint = context.params.get("config"), context.params.get("endpoint")
     try:
-        names = _read_configured_names(config) if config else _request_served_names(endpoint)
+        if config:
+            from ruamel.yaml import YAML  # noqa: PLC0415 - without all that checks a configuration, which may be invalid
+
+            data = YAML(typ="safe").load(read_regular_file(os.path.expanduser(config), MAX_CONFIG_BYTES))  # noqa: PTH111 - raises nothing without a home
+            found = data.get("streams") if isinstance(data, dict) else None
+            names = list(map(str, found or ()))
+        else:
+            # Without a daemon, this raises before NumPy and ZeroMQ are loaded.
+            served = find_socket(endpoint)
+            from streamd import connect  # noqa: PLC0415 - as above
+
+            with connect(served, timeout=_DAEMON_TIMEOUT_S) as client:
+                names = list(client.streams())
     except Exception:  # noqa: BLE001 - whatever fails, a shell that completes a word has no use for an error
         return []
     return [name for name in names if name.startswith(incomplete) and _NAME_PATTERN.fullmatch(name)]
-
-
-def _read_configured_names(config: str | Path) -> Iterable[str]:
-    """Returns the streams of a configuration, which may be invalid."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
-
-    data = YAML(typ="safe").load(read_regular_file(os.path.expanduser(config), MAX_CONFIG_BYTES))  # noqa: PTH111 - raises nothing without a home
-    found = data.get("streams") if isinstance(data, dict) else None
-    return map(str, found or ())
-
-
-def _request_served_names(endpoint: str | None) -> Iterable[str]:
-    """Returns the streams of the daemon. If there is none, raises before NumPy and ZeroMQ are loaded."""
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - only when it is needed
-
-    found = find_socket(endpoint)
-    from streamd import connect  # noqa: PLC0415 - as above
-
-    with connect(found, timeout=_DAEMON_TIMEOUT_S) as client:
-        return list(client.streams())
 
 
 _SENTENCE_CHARS: Final = 1000  # more than the first sentence of any command has

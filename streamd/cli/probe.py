@@ -105,19 +105,16 @@ def drain_stream(
                     samples += len(batch)
                 else:
                     first_s, wait_before_s = last_s, batches.wait_s
-                if summing is not None:
-                    _add_batch_to_digest(summing, batch)
+                if summing is None:
+                    continue
+                summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
+                for label in sorted(batch.labels):
+                    summing.update(label.encode() + batch.labels[label].tobytes())
+                summing.update(batch.images.data)
             if summing is not None:
                 digests.append(summing.hexdigest())
         waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
         return DrainResult(samples, last_s - first_s, waited_s, *accounts)
-
-
-def _add_batch_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
-    summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
-    for name in sorted(batch.labels):
-        summing.update(name.encode() + batch.labels[name].tobytes())
-    summing.update(batch.images.data)
 
 
 def replay_held_batches(request: TrainerRequest, result: DrainResult, step: TrainerStep) -> DrainResult:
@@ -302,7 +299,21 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         before = client.stats()
         processes = format_count(trainers, "process", "processes")
         write_line(f"draining {format_count(request.epochs, 'epoch')} of stream {request.stream!r} in {processes}")
-        drained, after = _run_trainers(request, trainers, client.stats)
+        requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
+        with ExitStack() as stack:
+            started = [stack.enter_context(_start_trainer(msgspec.json.encode(each).decode())) for each in requests]
+            _wait_for_trainer_lines(started)
+            _write_start_lines(started)
+            # All have drained the stream, and replay none of its batches yet.
+            _wait_for_trainer_lines(started)
+            after = client.stats()
+            _write_start_lines(started)
+            outputs = [process.communicate()[0] for process in started]
+        failed = [process.returncode for process in started if process.returncode]
+        if failed:
+            kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
+            raise kind("a probing process failed; its message is above")
+    drained = [_drain_decoder.decode(output) for output in outputs]
     decoded = _lookup_decoded_count(after, request.stream) - _lookup_decoded_count(before, request.stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
@@ -324,26 +335,6 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         [each.timings for each in drained],
         link,
     )
-
-
-def _run_trainers(
-    request: TrainerRequest, trainers: int, stats: Callable[[], _DaemonStats]
-) -> tuple[list[DrainResult], _DaemonStats]:
-    """Runs the trainers; returns their accounts, and the result of `stats` when all have drained the stream."""
-    requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
-    with ExitStack() as stack:
-        processes = [stack.enter_context(_start_trainer(msgspec.json.encode(each).decode())) for each in requests]
-        _wait_for_trainer_lines(processes)
-        _write_start_lines(processes)
-        _wait_for_trainer_lines(processes)
-        after = stats()
-        _write_start_lines(processes)
-        outputs = [process.communicate()[0] for process in processes]
-    failed = [process.returncode for process in processes if process.returncode]
-    if failed:
-        kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
-        raise kind("a probing process failed; its message is above")
-    return [_drain_decoder.decode(output) for output in outputs], after
 
 
 @contextmanager

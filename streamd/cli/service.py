@@ -13,7 +13,7 @@ import string
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
@@ -176,8 +176,12 @@ def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> Non
     for place, text in read_files_to_install(streamd):
         host.write_file(place, text)
     _remove_files(host, _FORMER_FILES)
-    _write_bind_drop_ins(host, unseen)
-    _write_mount_orders(host)  # comes before the first configuration, whose data are only an example
+    # Services cannot see these folders, so drop-ins make them visible.
+    binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
+    why = "# Services cannot see the folder of the command, so this makes it visible to them.\n"
+    _write_drop_ins(host, _HOMES_DROP_IN, dict.fromkeys(_SERVICES, f"{why}[Service]\n{binds}" if unseen else ""))
+    # Comes before the first configuration, whose data are only an example.
+    _write_drop_ins(host, _MOUNTS_DROP_IN, _build_mount_orders(host))
     # A first configuration, and the folders for further ones.
     for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
         host.create_folder(folder)
@@ -203,8 +207,8 @@ def remove_from_host(host: ServiceHost) -> None:
     if units := [unit for unit in _ALL_UNITS if host.resolve_path(_UNITS_FOLDER / unit).exists()]:
         host.run_command(("systemctl", "disable", "--quiet", *units))  # of a template, all its instances
     _remove_files(host, [*(place for place, _ in read_files_to_install(Path())), *_FORMER_FILES])
-    _write_bind_drop_ins(host, [])
-    _remove_mount_orders(host)
+    _write_drop_ins(host, _HOMES_DROP_IN, dict.fromkeys(_SERVICES, ""))
+    _write_drop_ins(host, _MOUNTS_DROP_IN, _find_mount_orders(host))
     host.remove_empty_folder(_OPERATORS_FOLDER)
     host.run_command(("systemctl", "daemon-reload"))
     host.print_line("left /etc/streamd*, /var/lib/streamd*, /var/cache/streamd* and the users as they are")
@@ -228,27 +232,30 @@ def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
         yield _OPERATORS_FOLDER / path.name, path.read_text(encoding="utf-8")
 
 
-def _write_bind_drop_ins(host: ServiceHost, unseen: list[Path]) -> None:
-    """Makes these folders visible to the services, and removes the entries of an earlier environment."""
-    for unit in _SERVICES:
-        place = _UNITS_FOLDER / f"{unit}.d" / _HOMES_DROP_IN
-        host.resolve_path(place).unlink(missing_ok=True)
-        if unseen:
-            binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
-            why = "# Services cannot see the folder of the command, so this makes it visible to them.\n"
-            host.write_file(place, f"{why}[Service]\n{binds}")
+def _write_drop_ins(host: ServiceHost, name: str, texts: Mapping[str, str]) -> None:
+    """Writes the drop-in `name` of each unit; where the text is empty, removes that of an earlier installation."""
+    for unit, text in texts.items():
+        place = _UNITS_FOLDER / f"{unit}.d" / name
+        if text:
+            host.write_file(place, text)
         else:
+            host.resolve_path(place).unlink(missing_ok=True)
             host.remove_empty_folder(place.parent)
 
 
-def _write_mount_orders(host: ServiceHost) -> None:
-    """Makes each daemon start after the mounts on which its data may be, with Wants= and After=, not Requires=.
+def _find_mount_orders(host: ServiceHost) -> dict[str, str]:
+    """Returns the units whose drop-ins of an earlier installation order them after mounts, each with an empty text."""
+    found = host.resolve_path(_UNITS_FOLDER).glob(f"streamd*.service.d/{_MOUNTS_DROP_IN}")
+    return {path.parent.name.removesuffix(".d"): "" for path in found}
 
-    If a required mount failed, the daemon's start would fail too, and nothing would start it again. The daemon itself
+
+def _build_mount_orders(host: ServiceHost) -> dict[str, str]:
+    """Returns drop-ins that start each daemon after the mounts its data may be on, with Wants= and After=.
+
+    With Requires=, the daemon's start would fail if a mount failed, and nothing would start it again. The daemon itself
     waits for missing data.
     """
-    orders: dict[str, str] = {}
-    unread: set[str] = set()
+    orders = _find_mount_orders(host)
     for config in sorted(
         path for pattern in _CONFIG_PATTERNS for path in host.resolve_path(Path("/etc")).glob(pattern)
     ):
@@ -256,20 +263,13 @@ def _write_mount_orders(host: ServiceHost) -> None:
         try:
             mounts = _find_mount_units(host, config)
         except ConfigError as error:
-            waits = "as before" if host.resolve_path(_build_mount_order_path(unit)).exists() else "for no mount"
+            waits = "for no mount" if orders.pop(unit, None) is None else "as before"
             host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; fix it, and install again")
-            unread.add(unit)
             continue
         if mounts:
             orders[unit] = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
             orders[unit] += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
-    _remove_mount_orders(host, unread)
-    for unit, text in orders.items():
-        host.write_file(_build_mount_order_path(unit), text)
-
-
-def _build_mount_order_path(unit: str) -> Path:
-    return _UNITS_FOLDER / f"{unit}.d" / _MOUNTS_DROP_IN
+    return orders
 
 
 def _find_mount_units(host: ServiceHost, config: Path) -> list[str]:
@@ -286,14 +286,6 @@ def _find_mount_units(host: ServiceHost, config: Path) -> list[str]:
         return []
     names = host.run_command(("systemd-escape", "--path", "--suffix=mount", *above)).split()
     return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others
-
-
-def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
-    """Removes the entries that order daemons after mounts, except those of the units `kept`."""
-    for path in host.resolve_path(_UNITS_FOLDER).glob(f"streamd*.service.d/{_MOUNTS_DROP_IN}"):
-        if path.parent.name.removesuffix(".d") not in kept:
-            path.unlink()
-            host.remove_empty_folder(_UNITS_FOLDER / path.parent.name)
 
 
 # --- how paths are spelled in units: systemd.syntax(7), systemd.exec(5); pure

@@ -6,6 +6,7 @@ No library is imported at the top, since a command says what to install before i
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,34 @@ def exit_without_typer(program: str, extra: str) -> NoReturn:
     """Ends a command whose command-line library is not installed."""
     error = MissingExtraError("typer", extra, program)
     exit_with_error(program, str(error), error.exit_status)
+
+
+# --- what others log, for a command that says it in its own place
+
+
+@contextmanager
+def capture_log(name: str, level: int, take: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Calls `take`, in place of all other handlers, with what is logged below the logger `name` from `level` on."""
+    logger, handler = logging.getLogger(name), logging.Handler(level)
+    handler.emit = take  # type: ignore[method-assign, assignment]
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+@contextmanager
+def capture_source_notes() -> Iterator[Collection[str]]:
+    """Collects the sources' log messages about the files that they skip; streams of one folder skip the same ones."""
+    notes: dict[str, None] = {}
+    with capture_log("streamd.sources", logging.INFO, lambda record: notes.setdefault(record.getMessage())):
+        yield notes.keys()
 
 
 # --- Ctrl-C and SIGTERM for a command that saves what it has before it ends

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from logging.handlers import BufferingHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
 
 from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from streamd.cli.terminal import exit_with_error
+from streamd.cli.terminal import capture_source_notes, exit_with_error
+from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, MissingExtraError
-
-if TYPE_CHECKING:
-    from streamd.cli.check.findings import CheckFindings
 
 _QUICK_FILES: Final = 500
 
@@ -55,7 +48,10 @@ def check(
     except ConfigError as error:
         _exit_with_trouble(error, as_json=json)
     try:
-        from streamd.cli.check import run  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from rich.console import Console  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+
+        from streamd.cli.check import run  # noqa: PLC0415 - as above
+        from streamd.cli.check.findings import ReportOptions, format_report  # noqa: PLC0415 - as above
         from streamd.cli.terminal import create_progress_display  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
@@ -68,7 +64,10 @@ def check(
     if json:
         typer.echo(findings.to_json())
     else:
-        _print_report(findings, everything=everything)
+        console = Console(highlight=False, markup=False, emoji=False)
+        options = ReportOptions(everything, "#" if console.options.ascii_only else "█")
+        for line in format_report(findings, options):
+            console.print(escape_unprintable(line.text), style=line.style, soft_wrap=True)
     raise typer.Exit(1 if findings.troubles else 0)
 
 
@@ -77,33 +76,3 @@ def _exit_with_trouble(error: ConfigError, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
     exit_with_error("streamd", str(error), status=1)
-
-
-@contextmanager
-def capture_source_notes() -> Iterator[list[str]]:
-    """Collects the sources' log messages about the files that they skip; the list is filled at the end."""
-    notes: list[str] = []
-    handler = BufferingHandler(sys.maxsize)
-    logger = logging.getLogger("streamd.sources")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield notes
-    finally:
-        # Streams of one folder skip the same files.
-        notes += dict.fromkeys(record.getMessage() for record in handler.buffer)
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
-def _print_report(findings: CheckFindings, *, everything: bool) -> None:
-    """Prints the report; plain text if standard output is not a terminal or colours are turned off."""
-    from rich.console import Console  # noqa: PLC0415 - for this alone
-
-    from streamd.cli.check.findings import ReportOptions, format_report  # noqa: PLC0415 - as above
-    from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    for line in format_report(findings, ReportOptions(everything, "#" if console.options.ascii_only else "█")):
-        console.print(escape_unprintable(line.text), style=line.style, soft_wrap=True)

@@ -114,17 +114,12 @@ def inspect_data(path: Path, progress: ProgressDisplay, max_files: int | None = 
         escape_unprintable(locations.add_locations(sentence, config.key_locations))
         for sentence in (*unserved, *obstacles.troubles)
     ]
-    found = (
-        _read_streams(config.model_copy(update={"streams": served}), progress, max_files)
-        if served
-        else CheckFindings(config.memory, config.worker_count, {})
-    )
-    notes = found.notes if obstacles.daemon_note is None else [obstacles.daemon_note, *found.notes]
-    return replace(found, refused=refused, refused_here=obstacles.refused_here, notes=notes)
-
-
-def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | None) -> CheckFindings:
-    """Lists, reads and decodes the data of the streams that this version serves as configured."""
+    notes = [] if obstacles.daemon_note is None else [obstacles.daemon_note]
+    if not served:
+        found = CheckFindings(config.memory, config.worker_count, {}, notes=notes)
+        return replace(found, refused=refused, refused_here=obstacles.refused_here)
+    # The data of the streams that this version serves as configured.
+    config = config.model_copy(update={"streams": served})
     with hold_temporary_folder("streamd-check-") as folder:
         with add_error_locations(config):
             write_sample_manifests(config, folder, progress.update_listing)
@@ -156,9 +151,10 @@ def _read_streams(config: Config, progress: ProgressDisplay, max_files: int | No
                 for each in tallies
                 if each.samples_read
             }
-            notes = [*workers.notes, *([config.memory_warning] if config.memory_warning else [])]
+            notes += [*workers.notes, *([config.memory_warning] if config.memory_warning else [])]
             notes += list_cluster_notes(config, costs, os.environ)
-            return build_findings(tallies, config, processes, notes=notes)
+            read = build_findings(tallies, config, processes, notes=notes)
+            return replace(read, refused=refused, refused_here=obstacles.refused_here)
         finally:
             for stream in streams:
                 stream.manifest.close()
@@ -261,8 +257,18 @@ def find_start_obstacles(config: Config) -> StartObstacles:
         with _collect_refusal(of_environment if config.curve.secret is None else of_config):
             find_network_keys(config.curve.secret, config.curve.clients)
     if daemon_note is None:
+        # Endpoints of other kinds are not served. At this one, this user must be able to listen.
         with _collect_refusal(of_config if config.listen else of_environment):
-            _check_endpoint(address)
+            if address.startswith("ipc://"):
+                endpoint.check_endpoint(address)
+                lock = build_endpoint_lock_path(socket_path)
+                error = _find_unusable_folder(socket_path.parent)
+                if error is None and os.path.lexists(lock) and not os.access(lock, os.R_OK | os.W_OK):
+                    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lock))
+                if error is not None:
+                    raise build_unusable_endpoint_error(socket_path, error) from error
+                if socket_path.is_dir():
+                    raise build_folder_endpoint_error(socket_path)
         if config.monitor is not None:
             with _collect_refusal(of_config):
                 asyncio.run(_open_and_close_monitor(config.monitor))
@@ -288,22 +294,6 @@ def _collect_refusal(found: list[ConfigError]) -> Iterator[None]:
         raise
     except ConfigError as error:
         found.append(error)
-
-
-def _check_endpoint(address: str) -> None:
-    """Raises ConfigError for an endpoint at which this user cannot listen; other kinds of endpoints are not served."""
-    if not address.startswith("ipc://"):
-        return
-    endpoint.check_endpoint(address)
-    path = endpoint.socket_path(address)
-    lock = build_endpoint_lock_path(path)
-    error = _find_unusable_folder(path.parent)
-    if error is None and os.path.lexists(lock) and not os.access(lock, os.R_OK | os.W_OK):
-        error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lock))
-    if error is not None:
-        raise build_unusable_endpoint_error(path, error) from error
-    if path.is_dir():
-        raise build_folder_endpoint_error(path)
 
 
 def _find_unusable_folder(folder: Path) -> OSError | None:
@@ -410,6 +400,7 @@ def _build_stream_finding(
     totals: StreamTotals, config: Config, processes: int, groups: DuplicateGroups
 ) -> StreamFinding:
     stream, spec, manifest = totals.stream, totals.stream.spec, totals.stream.manifest
+    shape, limits = stream.stream_shape, SchedulerLimits(config.memory, config.worker_count)
     in_order = score_stored_order_mixing(spec, manifest.gather_label)
     chunks = estimate_unpacking(stream, processes)
     # The labels: boxes and points with what the workers found odd about them.
@@ -459,7 +450,12 @@ def _build_stream_finding(
             for ids in labels.find_repeated_samples(groups, spec.name)
         ],
         bad_samples=_judge_bad_samples(totals),
-        memory=_estimate_memory(stream, SchedulerLimits(config.memory, config.worker_count)),
+        memory=MemoryEstimate(
+            shape.slot_bytes,
+            DEFAULT_CREDIT * shape.slot_bytes,
+            compute_production_slots(shape, limits) * shape.slot_bytes,
+            compute_trainer_capacity([shape], limits),
+        ),
         epoch=EpochTimeEstimate(processes, (read_s + totals.decode_s) * scale, read_s * scale),
         cache=estimate_cache(stream),
         shuffle=shuffle,
@@ -508,16 +504,6 @@ def _judge_bad_samples(totals: StreamTotals) -> BadSampleOutcome:
         stops,
         stream.count_allowed_pictures(),
         files if files < len(unread) else 0,
-    )
-
-
-def _estimate_memory(stream: ServedStream, limits: SchedulerLimits) -> MemoryEstimate:
-    shape = stream.stream_shape
-    return MemoryEstimate(
-        shape.slot_bytes,
-        DEFAULT_CREDIT * shape.slot_bytes,
-        compute_production_slots(shape, limits) * shape.slot_bytes,
-        compute_trainer_capacity([shape], limits),
     )
 
 

@@ -84,12 +84,7 @@ class PackedRows:
 
     def compute_checksums(self) -> Words:
         """Returns a checksum of each row, over all of its arrays, (n,) uint64."""
-        return combine_checksums([compute_row_checksums(view_row_bytes(array)) for array in self.iterate_arrays()])
-
-
-def view_row_bytes(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Returns the bytes of each row, (n, bytes); a view where the rows are contiguous."""
-    return np.ascontiguousarray(rows).reshape(len(rows), prod(rows.shape[1:])).view(np.uint8)
+        return combine_checksums([compute_row_checksums(array) for array in self.iterate_arrays()])
 
 
 def compute_box_bytes(spec: StreamSpec) -> dict[str, int]:
@@ -108,13 +103,13 @@ _WORD_BYTES: Final = 8
 _MIN_SUMMED_WORDS: Final = 2048  # of a blob: below, NumPy's call costs more than the CRC
 
 
-def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
-    """Returns a checksum of each row of a C-contiguous array (n, ...): a weighted sum of its words, (n,) uint64.
+def compute_row_checksums(rows: npt.NDArray[Any]) -> Words:
+    """Returns a checksum of each row of an array (n, ...): a weighted sum of the words of its bytes, (n,) uint64.
 
     The weights are odd, so a change of any single word is detected, and all different, so swapped words are too. The
     sum costs a third of a CRC, which would cost an eighth of decoding a small JPEG.
     """
-    flat = rows.reshape(len(rows), prod(rows.shape[1:]))
+    flat = np.ascontiguousarray(rows).reshape(len(rows), prod(rows.shape[1:])).view(np.uint8)
     whole = flat.shape[1] // _WORD_BYTES * _WORD_BYTES
     weights = _compute_word_weights(whole // _WORD_BYTES + _WORD_BYTES)
     words = np.ascontiguousarray(flat[:, :whole]).view("<u8")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,53 +10,46 @@ import msgspec
 import typer
 
 from streamd.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption, complete_stream_names
+from streamd.cli.terminal import capture_log
+from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from streamd.cli.pack.run import PackFormat, PackResult
 
-_FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
 _MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 
 
-StreamArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
-    ),
-]
-DestinationArgument = Annotated[
-    Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
-]
-FormatOption = Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="The format of the store.")]
-ShuffleOption = Annotated[
-    bool,
-    typer.Option(
-        "--shuffle",
-        help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
-    ),
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="SIZE",
-        help=("Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar."),
-    ),
-]
-RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
-]
-
-
 def pack(
-    stream: StreamArgument,
-    destination: DestinationArgument,
-    format_: FormatOption,
+    stream: Annotated[
+        str,
+        typer.Argument(
+            metavar="STREAM", help="The stream of the configuration to pack.", autocompletion=complete_stream_names
+        ),
+    ],
+    destination: Annotated[
+        Path, typer.Argument(metavar="DEST", help="Where to write the store; nothing may exist there yet.")
+    ],
+    format_: Annotated[str, typer.Option("--format", metavar="npy|tar|hdf5|lmdb", help="The format of the store.")],
     config: ConfigOption = DEFAULT_CONFIG,
-    shuffle: ShuffleOption = False,
-    shard_bytes: ShardOption = None,
-    restart: RestartOption = False,
+    shuffle: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle",
+            help="Write the samples in one shuffled order, from the stream's seed; default: in stored order.",
+        ),
+    ] = False,
+    shard_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="SIZE",
+            help="Only for npy and tar: how large each file may become; default 4GiB for npy, 1GiB for tar.",
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard the unfinished pack of an earlier run, and start again.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Writes the samples of a stream into one store that is faster to read. No daemon is needed.
@@ -94,7 +85,14 @@ def pack(
     options = run.PackOptions(
         stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes)
     )
-    with create_progress_display() as shown, _redirect_warnings(shown.print_note):
+
+    def print_warning(record: logging.LogRecord) -> None:
+        fields = getattr(record, "fields", {})
+        named = f"{fields['file']}: " if "file" in fields else ""
+        shown.print_note(escape_unprintable(f"{named}{record.getMessage()}"))
+
+    # The engine's warnings would disturb the progress display.
+    with create_progress_display() as shown, capture_log("streamd", logging.WARNING, print_warning):
         try:
             packed = run.pack_stream(load_config(config), options, shown)
         except KeyboardInterrupt:
@@ -129,37 +127,9 @@ def parse_shard_size(text: str | None) -> int | None:
         raise ConfigError(f"--shard: {error}") from error
 
 
-@contextmanager
-def _redirect_warnings(print_note: Callable[[str], None]) -> Iterator[None]:
-    """Prints the engine's warnings through `print_note`, so that they do not disturb the progress display."""
-    logger = logging.getLogger("streamd")
-    handler = _WarningHandler(print_note)
-    logger.addHandler(handler)
-    propagate, logger.propagate = logger.propagate, False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
-class _WarningHandler(logging.Handler):
-    def __init__(self, print_note: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._print_note = print_note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
-
-        fields = getattr(record, "fields", {})
-        named = f"{fields['file']}: " if "file" in fields else ""
-        self._print_note(escape_unprintable(f"{named}{record.getMessage()}"))
-
-
 def _print_result(result: PackResult, stream: str) -> None:
     from streamd.cli.pack.label_cells import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
-    from streamd.core.text import escape_unprintable, format_count, format_duration, split_long_list  # noqa: PLC0415 - as above
 
     typer.echo(
         f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, {format_bytes(result.bytes)}, "

@@ -56,12 +56,6 @@ def decode_names(names: Sequence[bytes]) -> CellValues:
     return np.array([name.decode(errors="backslashreplace") for name in names], dtype=np.str_)
 
 
-def encode_names(names: CellValues) -> CellValues:
-    """Encodes names that are texts as bytes, (n,), of the width of the longest."""
-    encoded: CellValues = np.char.encode(names, "utf-8")
-    return encoded
-
-
 def build_class_array(spec: LabelSpec) -> CellValues:
     """Returns the classes of a category or of tags, (K,), as int64 or as texts of one width."""
     whole = all(isinstance(each, int) for each in spec.classes)

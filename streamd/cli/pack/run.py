@@ -35,14 +35,14 @@ from streamd.cli.pack.batches import (
     list_and_open_stream,
     open_batch_decoder,
 )
-from streamd.cli.pack.label_cells import collect_kept_settings
+from streamd.cli.pack.label_cells import collect_kept_settings, is_only_image
 from streamd.cli.terminal import Phase, ProgressDisplay
 from streamd.config.schema import Config
 from streamd.config.units import format_bytes
 from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors, read_regular_file
 from streamd.core.sampler import Ids
-from streamd.core.spec import ONLY_IMAGE, StreamSpec, compute_identity
+from streamd.core.spec import StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.manifest import sync_folder
@@ -369,11 +369,27 @@ class PackResult(msgspec.Struct, frozen=True):
 
 def pack_stream(config: Config, options: PackOptions, progress: ProgressDisplay) -> PackResult:
     """Packs a stream. Raises ConfigError for a stream that cannot be packed, PackError when the pack has failed."""
-    _check_not_random(config, options)
+    # What a pack would fix, and a stream draws anew: one crop of each sample, its views, and clips.
+    settings = config.streams.get(options.stream)
+    if settings is not None:
+        for name, image in settings.all_images.items():
+            key = f"streams.{options.stream}.{'image' if settings.images is None else f'images.{name}'}"
+            if image.views is not None:
+                raise ConfigError(
+                    f"{key}.views: a pack of views is not in this version; pack a stream of its own without views"
+                )
+            if image.frames is not None:
+                raise ConfigError(
+                    f"{key}.frames: a pack of clips is not in this version; pack a stream of its own without frames"
+                )
+            if image.resize == "random_crop" and not (options.format == "tar" and settings.source.is_encoded):
+                keeping = "use --format tar, which keeps the files, or " if settings.source.is_encoded else ""
+                raise ConfigError(
+                    f"{key}.resize: random_crop takes a different part in every epoch, but a pack of decoded images "
+                    f"has one: {keeping}pack a stream of its own with resize: crop"
+                )
     with PackWorkdir(options.destination) as work:
-        if options.restart:
-            work.clear_work_folder()
-        is_begun = work.product_path.exists()
+        is_begun = work.product_path.exists() and not options.restart
         journal = read_journal(work.journal_path) if is_begun else None
         if journal is None:
             if is_begun:
@@ -392,29 +408,6 @@ def describe_next_run(name: PackFormat) -> str:
     if name in _SINGLE_FILE_FORMATS:
         return f"a pack in {name} is one file, so it begins again"
     return "it continues after the last file that is whole, or begins again if there is none"
-
-
-def _check_not_random(config: Config, options: PackOptions) -> None:
-    """Raises ConfigError for random crops that a pack would fix: one crop of each sample."""
-    stream = config.streams.get(options.stream)
-    if stream is None:
-        return
-    for name, image in stream.all_images.items():
-        key = f"streams.{options.stream}.{'image' if stream.images is None else f'images.{name}'}"
-        if image.views is not None:
-            raise ConfigError(
-                f"{key}.views: a pack of views is not in this version; pack a stream of its own without views"
-            )
-        if image.frames is not None:
-            raise ConfigError(
-                f"{key}.frames: a pack of clips is not in this version; pack a stream of its own without frames"
-            )
-        if image.resize == "random_crop" and not (options.format == "tar" and stream.source.is_encoded):
-            keeping = "use --format tar, which keeps the files, or " if stream.source.is_encoded else ""
-            raise ConfigError(
-                f"{key}.resize: random_crop takes a different part in every epoch, but a pack of decoded images has "
-                f"one: {keeping}pack a stream of its own with resize: crop"
-            )
 
 
 def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
@@ -444,7 +437,7 @@ def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) ->
 
 def describe_packed_rows(spec: StreamSpec) -> list[str]:
     """Returns the settings that determine the rows of a pack, as texts for a digest: of images, boxes and points."""
-    if spec.images.keys() == {ONLY_IMAGE}:
+    if is_only_image(spec):
         images = [spec.image.describe_pixels()]  # as always, so that unfinished packs of older versions can be resumed
     else:
         images = [f"{name} {image.describe_pixels()}" for name, image in spec.images.items()]
@@ -498,7 +491,10 @@ class _PackRun:
         )
 
     async def _decode_and_write(self, earlier_journal: PackJournal | None) -> tuple[JournaledPack, float]:
-        """Decodes and writes what earlier runs have not; returns the pack's account and the seconds that it took."""
+        """Decodes and writes what earlier runs have not; returns the pack's account and the seconds that it took.
+
+        Raises PackError for an unfinished pack of other data or settings.
+        """
         workers = min(self._config.worker_count, count_processors())
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
         loop = asyncio.get_running_loop()
@@ -509,7 +505,25 @@ class _PackRun:
             how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
             rows = describe_packed_rows(spec)
             pack_identity = compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, *rows, spec.bad_policy)
-            account = self._resume_or_start(earlier_journal, pack_identity)
+            # An interrupted run is continued, if neither data nor settings have changed.
+            if earlier_journal and earlier_journal.identity != pack_identity:
+                raise PackError(
+                    f"{escape_unprintable(str(self._options.destination))}: there is an unfinished pack of other data, "
+                    f"or with other settings ({earlier_journal.done:,} of "
+                    f"{format_count(earlier_journal.samples, 'sample')} are in it): add --restart to throw it away, or "
+                    "name another place"
+                )
+            if earlier_journal:
+                done = format_count(earlier_journal.done, "sample")
+                self._progress.print_note(
+                    f"an earlier run has written all {done}, which are only read back"
+                    if earlier_journal.is_finished
+                    else f"this run continues after {done}, which are in the whole files of an earlier run"
+                )
+            fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
+            account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
+            known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
+            self._stream.quarantine.append_new_bad_samples(known_bad)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", spec.sample_bytes)
             self._progress.start_phase(packing, spec.samples, account.done_samples)
@@ -524,28 +538,6 @@ class _PackRun:
                 # The rate of a pack counts until its last row is safe on the disk.
                 await loop.run_in_executor(thread, account.sync_to_disk)
             return account, time.monotonic() - began_s
-
-    def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
-        """Continues an interrupted run or begins a new pack. Raises PackError if data or settings have changed."""
-        spec = self._stream.spec
-        if earlier_journal and earlier_journal.identity != pack_identity:
-            raise PackError(
-                f"{escape_unprintable(str(self._options.destination))}: there is an unfinished pack of other data, or "
-                f"with other settings ({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} "
-                "are in it): add --restart to throw it away, or name another place"
-            )
-        if earlier_journal:
-            done = format_count(earlier_journal.done, "sample")
-            self._progress.print_note(
-                f"an earlier run has written all {done}, which are only read back"
-                if earlier_journal.is_finished
-                else f"this run continues after {done}, which are in the whole files of an earlier run"
-            )
-        fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
-        account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
-        known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
-        self._stream.quarantine.append_new_bad_samples(known_bad)
-        return account
 
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""

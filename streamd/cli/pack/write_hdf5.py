@@ -32,7 +32,6 @@ from streamd.cli.pack.batches import (
     compute_box_bytes,
     compute_row_checksums,
     drop_from_page_cache,
-    view_row_bytes,
 )
 from streamd.cli.pack.label_cells import (
     CellValues,
@@ -157,9 +156,7 @@ class Hdf5Writer(PackWriter):
                 if not np.array_equal(file[name][rows], values):
                     raise build_read_mismatch_error(self._job.product_path)
             for block in self._iterate_row_blocks(self._row_bytes):
-                yield combine_checksums(
-                    [compute_row_checksums(view_row_bytes(file[name][block])) for name in self._row_datasets]
-                )
+                yield combine_checksums([compute_row_checksums(file[name][block]) for name in self._row_datasets])
 
     def estimate_bytes(self) -> int:
         alignment_bytes = (len(self._row_datasets) + 1) * MIB

@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from streamd.cli.pack.batches import (
     PackedRows,
     PackJob,
@@ -34,7 +36,6 @@ from streamd.cli.pack.label_cells import (
     collect_sample_cells,
     compute_text_width,
     decode_names,
-    encode_names,
     is_only_image,
 )
 from streamd.core.permutation import Ids, Words
@@ -73,7 +74,12 @@ class LmdbWriter(PackWriter):
         weights = {choose_weight_key(taken): 0} if spec.weighted else {}
         labels = {name: compute_text_width(label) for name, label in spec.labels.items() if not label.is_ragged}
         self._text_widths = {**labels, **weights}
-        self._name_key, self._name_bytes = choose_name_key(taken), _find_longest_name_bytes(job)
+        # All names take the width of the longest, at least 1.
+        self._name_key, self._name_bytes = choose_name_key(taken), 1
+        for first in range(0, self._manifest.samples, _NAMES_AT_ONCE):
+            names = self._manifest.display_names(range(first, min(first + _NAMES_AT_ONCE, self._manifest.samples)))
+            encoded = np.char.encode(decode_names(names), "utf-8")
+            self._name_bytes = max(self._name_bytes, encoded.dtype.itemsize)
         self._environment: Any = None
 
     @property
@@ -102,7 +108,7 @@ class LmdbWriter(PackWriter):
             entries = values[name].astype(f"<U{width}") if values[name].dtype.kind == "U" else values[name]
             arrays[name] = entries[:, None] if entries.ndim == 1 else entries
         arrays |= {name: build_fixed_boxes(self._manifest.labels[name], boxes) for name, boxes in rows.boxes.items()}
-        arrays[self._name_key] = encode_names(values[self._name_key]).astype(f"S{self._name_bytes}")[:, None]
+        arrays[self._name_key] = np.char.encode(values[self._name_key], "utf-8").astype(f"S{self._name_bytes}")[:, None]
         blobs = [
             encode_sample({name: entries[row] for name, entries in arrays.items()}) for row in range(rows.ids.size)
         ]
@@ -158,18 +164,6 @@ class LmdbWriter(PackWriter):
         if self._environment is not None:
             self._environment.close()
             self._environment = None
-
-
-def _find_longest_name_bytes(job: PackJob) -> int:
-    """Returns the length of the longest name in bytes, at least 1."""
-    manifest = job.stream.manifest
-    blocks = (
-        range(first, min(first + _NAMES_AT_ONCE, manifest.samples))
-        for first in range(0, manifest.samples, _NAMES_AT_ONCE)
-    )
-    return max(
-        (encode_names(decode_names(manifest.display_names(block))).dtype.itemsize for block in blocks), default=1
-    )
 
 
 @contextmanager

@@ -39,13 +39,13 @@ from streamd.cli.pack.label_cells import (
     is_only_image,
 )
 from streamd.core.permutation import Ids, Words
-from streamd.core.spec import ONLY_IMAGE, ImageSpec, LabelSpec
+from streamd.core.spec import ONLY_IMAGE, LabelSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.columns import PACKED_TABLE
 from streamd.errors import PackError
 
 _HEADER_BYTES: Final = 128
-_ONLY_STEM: Final = "images"
+_ONLY_STEM: Final = "images"  # what the files of the only image begin with; those of several have their names
 _EXTRA_SAMPLE_BYTES: Final = 64  # for a sample's row in the table, mostly for its name
 _UNBOUNDED_ROWS: Final = 1 << 62  # rows in a temporary file
 RowBytes = npt.NDArray[np.uint8]
@@ -116,7 +116,7 @@ class NpyWriter(PackWriter):
         super().__init__(job)
         images = self._spec.images
         self._rows_per_file = max(1, shard_bytes // max(image.row_bytes for image in images.values()))
-        self._stems = choose_file_stems(images)
+        self._stems = {ONLY_IMAGE: _ONLY_STEM} if is_only_image(self._spec) else {name: name for name in images}
         self._image_files = {
             name: RowFiles(partial(self._build_rows_path, name), _HEADER_BYTES, image.row_bytes, self._rows_per_file)
             for name, image in images.items()
@@ -226,11 +226,6 @@ class NpyWriter(PackWriter):
     def close(self) -> None:
         for files in self._all_files:
             files.close()
-
-
-def choose_file_stems(images: Mapping[str, ImageSpec]) -> dict[str, str]:
-    """Returns what the files of each image begin with: images for the only one, else its name."""
-    return {ONLY_IMAGE: _ONLY_STEM} if images.keys() == {ONLY_IMAGE} else {name: name for name in images}
 
 
 def _encode_npy_header(shape: tuple[int, ...], dtype: str) -> bytes:

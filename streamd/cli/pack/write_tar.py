@@ -82,7 +82,9 @@ def choose_image_suffixes(spec: StreamSpec, manifest: Manifest) -> dict[str, str
     """
     suffixes: dict[str, str] = {}
     for name, image in spec.images.items():
-        ending = choose_encoded_suffix(image) if manifest.arrays is not None else _find_common_ending(manifest, name)
+        # Rows of an array get files of the kind that `encode_image` makes.
+        made = "npy" if image.mode == "raw" else "png"
+        ending = _find_common_ending(manifest, name) if manifest.arrays is None else made
         plain = name.lower().lstrip(".") or "image"
         suffixes[name] = choose_unused_key(
             f"{plain}.{ending}" if ending else plain, {*suffixes.values(), *LABEL_SUFFIXES}
@@ -102,16 +104,6 @@ def _find_common_ending(manifest: Manifest, image: str) -> str:
             return ""
         found = usual
     return found
-
-
-def choose_encoded_suffix(image: ImageSpec) -> str:
-    """Returns the ending of the files that `encode_image` makes of rows of an array."""
-    return "npy" if image.mode == "raw" else "png"
-
-
-def choose_format_suffix(blob: bytes) -> str:
-    """Returns the suffix of an encoded image, by its content."""
-    return _FORMAT_SUFFIXES[detect_format(blob)]
 
 
 def encode_image(image: Image, spec: ImageSpec) -> bytes:
@@ -250,7 +242,7 @@ class TarWriter(PackWriter):
         )
         for several in blobs:
             if self._suffixes is None:
-                yield {choose_format_suffix(several[0]): several[0]}
+                yield {_FORMAT_SUFFIXES[detect_format(several[0])]: several[0]}
             else:
                 yield dict(zip(self._suffixes.values(), several, strict=True))
 

@@ -16,10 +16,9 @@ from streamd.cli.options import (
     CurveServerOption,
     EndpointOption,
     JsonOption,
-    use_curve_keys,
+    find_daemon,
 )
 from streamd.errors import ConnectError
-from streamd.ipc.endpoint import find_socket
 from streamd.limits import LOOK_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ def status(
     from streamd import connect  # noqa: PLC0415 - as above
     from streamd.cli.status.table import WIDTH_CHARS, build_status_table  # noqa: PLC0415 - as above
 
-    use_curve_keys(curve_secret, curve_server)
-    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_daemon(endpoint, curve_secret, curve_server), timeout=LOOK_TIMEOUT_S) as client:
         if url:
             where = client.dashboard()
             typer.echo(msgspec.json.encode({"url": where}) if json else where)
@@ -118,8 +116,7 @@ def top(
             f"found {every}: write at least {_MIN_INTERVAL_S:g}s; in less time there is nothing new to show"
         )
     console = Console(highlight=False)
-    use_curve_keys(curve_secret, curve_server)
-    with connect(find_socket(endpoint), timeout=LOOK_TIMEOUT_S) as client:
+    with connect(find_daemon(endpoint, curve_secret, curve_server), timeout=LOOK_TIMEOUT_S) as client:
         seen = watch_status(client.status, create_interval_waiter(seconds), time.monotonic)
         if sys.stdout.isatty():
             show_live_frames(seen, console)

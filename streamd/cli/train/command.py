@@ -6,10 +6,9 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -27,13 +26,8 @@ from streamd.cli.options import (  # noqa: E402 - after the check for typer
     CurveServerOption,
     EndpointOption,
     complete_stream_names,
-    use_curve_keys,
+    find_daemon,
 )
-
-if TYPE_CHECKING:
-    from streamd.cli.train.run import TrainingOptions
-
-# --- the arguments on the command line
 
 
 class ClassWeightChoice(StrEnum):
@@ -41,96 +35,6 @@ class ClassWeightChoice(StrEnum):
 
     BALANCED = "balanced"
 
-
-Stream = Annotated[
-    str, typer.Option(metavar="NAME", help="The stream to train on.", autocompletion=complete_stream_names)
-]
-Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")]
-Save = Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")]
-Validation = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names),
-]
-Label = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The label to learn, if the stream has several, or the image to learn."),
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="NAME",
-        help="An image or a label that goes into the model; default: all images but masks. You can give this option "
-        "several times.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(metavar="MODULE:BUILD", help="Your function that takes the StreamSpec and returns a keras.Model."),
-]
-Callback = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="MODULE:NAME",
-        help="Your own callback: a Keras Callback class, or a function that takes the StreamSpec and returns a "
-        "callback. You can give this option several times.",
-    ),
-]
-Optimizer = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A Keras optimizer, such as sgd or adamw; default adam.")
-]
-LearningRate = Annotated[
-    float | None,
-    typer.Option(
-        metavar="RATE", help="The learning rate of the optimizer; default: Keras's default for this optimizer."
-    ),
-]
-MixedPrecision = Annotated[
-    bool,
-    typer.Option(
-        "--mixed-precision",
-        help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
-    ),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Samples per training step: a divisor or a multiple of the stream's batch size, which is the default. "
-        "Validation keeps the batch size of its own stream; its results do not depend on the batch size.",
-    ),
-]
-ClassWeight = Annotated[
-    ClassWeightChoice | None,
-    typer.Option(help="Weight each sample by how rare its class is, in training only, not in validation."),
-]
-Seed = Annotated[int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")]
-Together = Annotated[
-    int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Save the state of the training run in DIR after each epoch, and resume from DIR at the next start.",
-    ),
-]
-Receipts = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the receipts to FILE, as a JSON list.")]
-Name = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The name of this training run in `streamd status`; default: made from the file name in --save.",
-    ),
-]
-Patience = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="SECONDS", help="How long to wait for a daemon that has gone away; default: forever."),
-]
-
-
-# --- the command
 
 HELP: Final = """Trains a Keras model on a stream of a running daemon, and accounts for every batch.
 
@@ -189,62 +93,140 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 @app.command(help=HELP)
 def train(
-    stream: Stream,
-    epochs: Epochs,
-    save: Save,
-    validation: Validation = None,
+    stream: Annotated[
+        str, typer.Option(metavar="NAME", help="The stream to train on.", autocompletion=complete_stream_names)
+    ],
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")],
+    save: Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")],
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A stream to evaluate after each epoch.", autocompletion=complete_stream_names
+        ),
+    ] = None,
     endpoint: EndpointOption = None,
     curve_secret: CurveSecretOption = None,
     curve_server: CurveServerOption = None,
-    label: Label = None,
-    inputs: Inputs = None,
-    model: Model = None,
-    callback: Callback = None,
-    optimizer: Optimizer = None,
-    learning_rate: LearningRate = None,
-    mixed_precision: MixedPrecision = False,
-    batch_size: BatchSize = None,
-    class_weight: ClassWeight = None,
-    seed: Seed = None,
-    together: Together = None,
-    resume: Resume = None,
-    receipts: Receipts = None,
-    name: Name = None,
-    patience: Patience = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The label to learn, if the stream has several, or the image to learn."),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME",
+            help="An image or a label that goes into the model; default: all images but masks. You can give this "
+            "option several times.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:BUILD", help="Your function that takes the StreamSpec and returns a keras.Model."),
+    ] = None,
+    callback: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Your own callback: a Keras Callback class, or a function that takes the StreamSpec and returns a "
+            "callback. You can give this option several times.",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A Keras optimizer, such as sgd or adamw; default adam.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE", help="The learning rate of the optimizer; default: Keras's default for this optimizer."
+        ),
+    ] = None,
+    mixed_precision: Annotated[
+        bool,
+        typer.Option(
+            "--mixed-precision",
+            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
+        ),
+    ] = False,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Samples per training step: a divisor or a multiple of the stream's batch size, which is the default. "
+            "Validation keeps the batch size of its own stream; its results do not depend on the batch size.",
+        ),
+    ] = None,
+    class_weight: Annotated[
+        ClassWeightChoice | None,
+        typer.Option(help="Weight each sample by how rare its class is, in training only, not in validation."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
+    ] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Save the state of the training run in DIR after each epoch, and resume from DIR at the next start.",
+        ),
+    ] = None,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the receipts to FILE, as a JSON list.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The name of this training run in `streamd status`; default: made from the file name in --save.",
+        ),
+    ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long to wait for a daemon that has gone away; default: forever."
+        ),
+    ] = None,
 ) -> None:
     """See HELP."""
-    from streamd.cli.train.run import TrainingOptions  # noqa: PLC0415 - the help does without
-
-    job = TrainingOptions(stream, epochs, save, validation, label, tuple(inputs or ()), model, seed, together, resume)
-    job = replace(job, callbacks=tuple(callback or ()), optimizer=optimizer, learning_rate=learning_rate)
-    job = replace(job, mixed_precision=mixed_precision, class_weight=class_weight.value if class_weight else None)
-    job = replace(job, name=name, batch_size=batch_size, command_line=shlex.join([PROGRAM, *sys.argv[1:]]))
-    use_curve_keys(curve_secret, curve_server)
-    raise typer.Exit(run_training(job, endpoint, receipts, patience))
-
-
-def run_training(job: TrainingOptions, endpoint: str | None, receipts: Path | None, patience_s: float | None) -> int:
-    """Trains on the daemon at `endpoint`, writes the receipts as JSON to a file if one is given.
-
-    Returns the exit status: 1 if a receipt is not ok, or that of the signal which ended the training.
-    """
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
-    from streamd.cli.train.run import check_folder_exists  # noqa: PLC0415 - as above
-    from streamd.ipc.endpoint import find_socket  # noqa: PLC0415 - as above
 
+    options = run.TrainingOptions(
+        stream=stream,
+        epochs=epochs,
+        save=save,
+        validation=validation,
+        label=label,
+        inputs=tuple(inputs or ()),
+        model=model,
+        seed=seed,
+        together=together,
+        resume=resume,
+        callbacks=tuple(callback or ()),
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        mixed_precision=mixed_precision,
+        class_weight=class_weight.value if class_weight else None,
+        name=name,
+        batch_size=batch_size,
+        command_line=shlex.join([PROGRAM, *sys.argv[1:]]),
+    )
     if receipts:
-        check_folder_exists(receipts)
+        run.check_folder_exists(receipts)
     with StopSignals(print_stop_notice) as stop:
         try:
-            with connect(find_socket(endpoint), patience=patience_s) as client:
-                accounts = run.train_model(client, job, typer.echo, stop)
+            with connect(find_daemon(endpoint, curve_secret, curve_server), patience=patience) as client:
+                accounts = run.train_model(client, options, typer.echo, stop)
         except KeyboardInterrupt:
             print_error(PROGRAM, f"{stop.signal_text} came before the training began: nothing is saved")
             raise typer.Exit(stop.exit_status or INTERRUPTED) from None
         if receipts:
             receipts.write_bytes(msgspec.json.encode(accounts))
-        return int(not all(receipt.ok for receipt in accounts)) or stop.exit_status
+        raise typer.Exit(int(not all(receipt.ok for receipt in accounts)) or stop.exit_status)
 
 
 def print_stop_notice() -> None:
@@ -259,18 +241,11 @@ def print_stop_notice() -> None:
         os.write(2, f"\n{PROGRAM}: {text}\n".encode())
 
 
-def set_keras_variable_defaults() -> None:
-    """Sets environment variables that Keras reads when it is imported, unless the user has set them.
-
-    Must be called before a user's module is loaded, which may import Keras first.
-    """
+def main() -> None:
+    # Keras reads these when it is imported, which a user's module may do first. What the user has set stays.
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: notes would hide the progress bar
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # else the first trainer takes all the GPU's memory
-
-
-def main() -> None:
-    set_keras_variable_defaults()
     run_guarded(PROGRAM, app)
 
 

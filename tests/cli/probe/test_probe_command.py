@@ -56,7 +56,7 @@ def stub_probe(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> list[tup
         return result
 
     monkeypatch.setattr("streamd.cli.probe.probe_stream", drain_all)
-    monkeypatch.setattr("streamd.ipc.endpoint.find_socket", lambda endpoint: endpoint or "ipc:///default")
+    monkeypatch.setattr("streamd.cli.options.find_socket", lambda endpoint: endpoint or "ipc:///default")
     return asked
 
 

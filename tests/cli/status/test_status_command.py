@@ -220,7 +220,7 @@ class Daemon:
 def aging_daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     one = Daemon()
     monkeypatch.setattr("streamd.connect", lambda *_, **__: one)
-    monkeypatch.setattr("streamd.cli.status.command.find_socket", lambda _: "ipc:///s")
+    monkeypatch.setattr("streamd.cli.options.find_socket", lambda _: "ipc:///s")
     return one
 
 

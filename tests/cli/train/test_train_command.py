@@ -30,7 +30,7 @@ class Command:
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
         monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         monkeypatch.setitem(vars(streamd), "connect", self._connect)
-        monkeypatch.setattr("streamd.ipc.endpoint.find_socket", lambda endpoint: endpoint)
+        monkeypatch.setattr("streamd.cli.options.find_socket", lambda endpoint: endpoint)
 
     def _connect(self, endpoint: str | None, *, patience: float | None) -> FakeClient:
         self.connected = (endpoint, patience)

@@ -12,7 +12,7 @@ import pytest
 from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 from support.transform_programs import forgotten
 
-from streamd.cli.train.models import ImageTarget, choose_builder, choose_optimizer, compile_model, load_builder
+from streamd.cli.train.run import ImageTarget, choose_builder, choose_optimizer, compile_model, load_builder
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import fit_data, load_keras

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.stream_fake import ANGLE, KIND, make_spec
 
-from streamd.cli.train.models import ImageTarget, check_streams_match, choose_target
+from streamd.cli.train.run import ImageTarget, check_streams_match, choose_target
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 
