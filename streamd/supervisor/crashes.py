@@ -6,13 +6,12 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
-from streamd.ipc.worker_messages import TransformFault
+from streamd.ipc.worker_messages import TransformFault, WorkerDied
 from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 
 # Phases in which a worker handles a row's pixels: the verb for messages, and the name of what runs.
@@ -63,48 +62,31 @@ def is_waiting_for_file(progress: RowProgress) -> bool:
     return progress.phase not in _PIXEL_PHASES
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerExit:
-    """How a worker ended (`description`), and the row that it was at (`progress`).
-
-    `sample_fault` is the reason against the sample of that row, `transform_fault` the one against a transform that the
-    worker was trying. Each is None where the exit does not show a fault.
-    """
-
-    description: str
-    progress: RowProgress
-    sample_fault: str | None = None
-    transform_fault: TransformFault | None = None
-
-
 def diagnose_worker_exit(
     return_code: int,
     progress: RowProgress,
     trial: TransformTrial,
     killed_for: WorkerCondition | None,
     deadline_s: float,
-) -> WorkerExit:
-    """Judges a worker's exit by its return code, negative for a signal.
+) -> WorkerDied:
+    """Judges a worker's exit by its return code, negative for a signal. It is blamed on the row of `progress`.
 
     `killed_for` is the condition for which the daemon killed it, None if it did not. A sample is blamed only for what
     its pixels can cause: never for what comes from outside, such as SIGKILL, nor for anything that happens while a file
     is read. A transform that was being tried is blamed when it exceeds the deadline, crashes, or exits the process.
     """
-    words = _describe_worker_exit(return_code, killed_for)
+    words, fault = _describe_worker_exit(return_code, killed_for), None
     if progress.phase not in _PIXEL_PHASES or killed_for is WorkerCondition.ENDLESS_TRIAL:
-        return WorkerExit(
-            words, progress, transform_fault=_find_transform_fault(return_code, trial, killed_for, deadline_s)
-        )
+        tried = _find_transform_fault(return_code, trial, killed_for, deadline_s)
+        return WorkerDied(words, (), progress.task, progress.place, transform_fault=tried)
     verb, means = _PIXEL_PHASES[progress.phase]
     if killed_for is WorkerCondition.SLOW_ROW:
-        return WorkerExit(words, progress, f"takes more than {deadline_s:g} s to {verb}")
-    if killed_for is None and return_code == OUT_OF_MEMORY_STATUS:
-        return WorkerExit(
-            words, progress, f"needs more memory to {verb} than a worker has, {WORKER_DATA_BYTES // GIB} GiB"
-        )
-    if killed_for is None and -return_code in _CRASH_SIGNALS:
-        return WorkerExit(words, progress, f"crashes {means}: {signal.Signals(-return_code).name}")
-    return WorkerExit(words, progress)
+        fault = f"takes more than {deadline_s:g} s to {verb}"
+    elif killed_for is None and return_code == OUT_OF_MEMORY_STATUS:
+        fault = f"needs more memory to {verb} than a worker has, {WORKER_DATA_BYTES // GIB} GiB"
+    elif killed_for is None and -return_code in _CRASH_SIGNALS:
+        fault = f"crashes {means}: {signal.Signals(-return_code).name}"
+    return WorkerDied(words, (), progress.task, progress.place, fault)
 
 
 def _find_transform_fault(

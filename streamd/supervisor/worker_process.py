@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from streamd.core.text import format_count
@@ -330,10 +331,9 @@ class WorkerProcess(WorkerLink[TaskT]):
             code, page.read_row_progress(), page.read_transform_trial(), self._killed_for, deadline_s
         )
         # A worker between two rows may name no task that it still has. The death then counts for its oldest task.
-        at, is_known = found.progress, found.progress.task in self.tasks
-        blamed = at.task if is_known else next(iter(self.tasks), 0)
-        fault = found.sample_fault if is_known else None
-        return WorkerDied(found.description, tuple(self.tasks), blamed, at.place, fault, found.transform_fault)
+        if found.blamed_task not in self.tasks:
+            found = replace(found, blamed_task=next(iter(self.tasks), 0), sample_fault=None)
+        return replace(found, tasks=tuple(self.tasks))
 
     def _on_row_overdue(self, condition: WorkerCondition) -> None:
         """Kills a worker past its deadline. One that waits for a file is reported first, and has as long again."""
