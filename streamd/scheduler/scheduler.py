@@ -72,7 +72,10 @@ class Scheduler:
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
         self._invariant_checker = InvariantChecker(
-            self._shapes.values(), limits.memory_bytes, limits.own_user, self._measure_session_bytes
+            self._shapes.values(),
+            limits.memory_bytes,
+            limits.own_user,
+            lambda: compute_session_bytes(self.sessions, self._limits),
         )
         self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
@@ -241,10 +244,6 @@ class Scheduler:
                 send_ready_batches(waiting, self._pool, actions)
         return actions
 
-    def _measure_session_bytes(self) -> int:
-        """Returns what all sessions together may take of the memory; there must be one."""
-        return compute_session_bytes(self.sessions, self._limits)
-
     def _grant_credit(self, number: int, upto: int) -> list[Action]:
         actions: list[Action] = []
         session = self._sessions.get(number)
@@ -275,7 +274,7 @@ class Scheduler:
 
         Returns whether the batch was of the stream as it is now.
         """
-        self._workload.abandon_batch(slot)
+        self._workload.remove_batch(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.may_stay_mapped = True
@@ -301,7 +300,7 @@ class Scheduler:
         Stops the stream if there is no slot at all.
         """
         self._slot_retry_s = now_s + _SLOT_RETRY_S
-        self._workload.abandon_batch(slot)
+        self._workload.remove_batch(slot)
         entry = self._pool.by_slot[slot]
         if not self._pool.remove_denied_slot(entry):
             return self._stop_stream(entry.key.stream, reason, changed=False)
@@ -466,7 +465,7 @@ class LeaseManager:
         The session may have ended before; then only its leases end.
         """
         session = self.retire_session(number)
-        ended = self.ended_sessions.remove_session(number)
+        ended = self.ended_sessions.pop(number, None)
         actions: list[Action] = []
         if ended is not None:
             for slot in ended.leases.values():
@@ -557,7 +556,7 @@ class LeaseManager:
             send_ready_batches(session, self._pool, actions)
         elif ended is not None:
             if not ended.leases:
-                self.ended_sessions.remove_session(event.session)
+                del self.ended_sessions[event.session]
             self._update_successor_credit_and_send(ended, actions)
             self._grow_credits(actions)
         return actions
@@ -567,17 +566,15 @@ class LeaseManager:
         if entry.lease_count or not entry.is_whole:
             return
         # An entry without its key holds a batch of a stream that was replaced. The key may stand for another batch by
-        # now.
-        if self._pool.entries.get(entry.key) is entry and self._is_worth_caching(entry.key):
+        # now. Any other is cached if a session wants it soon, or a later one may.
+        key = entry.key
+        if self._pool.entries.get(key) is entry and (
+            self._is_kept_for_later(key.stream)
+            or any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.list_of_stream(key.stream))
+        ):
             self._pool.cache_batch(entry)
         else:
             self._pool.discard_batch(entry)
-
-    def _is_worth_caching(self, key: BatchKey) -> bool:
-        """Whether a session wants a batch soon, or a later one may."""
-        if self._is_kept_for_later(key.stream):
-            return True
-        return any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.list_of_stream(key.stream))
 
     def _is_kept_for_later(self, stream: str) -> bool:
         """Whether batches behind all cursors stay too, for a session that starts late or returns.
@@ -768,10 +765,6 @@ class Workload:
         self._tasks_running[stream] = self._tasks_running.get(stream, 0) + shape.tasks
         self._streams_by_slot[slot] = stream
 
-    def abandon_batch(self, slot: int) -> None:
-        """Uncounts a batch whose production ended without a result."""
-        self._remove_batch(slot)
-
     def estimate_batch_work_s(self, shape: StreamShape) -> float:
         """Returns how long workers are busy with one batch, all their times added."""
         return (self._streams[shape.name].task_work_s or _UNKNOWN_TASK_S) * shape.tasks
@@ -786,7 +779,7 @@ class Workload:
 
     def finish_batch(self, slot: int, started_s: float, now_s: float, busy_s: float = 0.0) -> None:
         """Uncounts a batch that is whole, and updates what a batch of its stream costs. `busy_s` of 0 is unknown."""
-        stream = self._remove_batch(slot)
+        stream = self.remove_batch(slot)
         if busy_s > 0:
             task_s = busy_s / stream.shape.tasks
             known_work_s = stream.task_work_s or task_s
@@ -799,7 +792,8 @@ class Workload:
         self._last_done_s = now_s
         self._update_tasks_per_worker(stream)
 
-    def _remove_batch(self, slot: int) -> _StreamWorkload:
+    def remove_batch(self, slot: int) -> _StreamWorkload:
+        """Uncounts a batch whose production has ended, with or without a result; returns its stream."""
         stream = self._streams_by_slot.pop(slot)
         stream.batches_running -= 1
         self._tasks_running[stream] -= stream.shape.tasks
