@@ -6,28 +6,44 @@ lost is known at once, also if nothing is sent to it, and that of a removed key 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import zmq
 from zmq.utils import z85
 
-from streamd.gate.client_keys import ClientKeys
-from streamd.ipc.key_files import ClientKey, KeyPair, compute_key_user
+from streamd.core.leaky_bucket import LeakyBucket
+from streamd.ipc.key_files import (
+    ClientKey,
+    KeyPair,
+    compute_key_user,
+    format_fingerprint,
+    list_key_files,
+    read_client_keys,
+)
 from streamd.ipc.router import MONITOR_EVENT, RouterSocket, SocketReader, has_input
 from streamd.limits import (
     KEEPALIVE_S,
+    KEY_CONNECTIONS_A_S,
+    KEY_CONNECTIONS_BURST,
+    KEY_FRAMES_A_S,
+    KEY_FRAMES_BURST,
     KEY_OPEN_CONNECTIONS,
+    MAX_CLIENT_KEYS,
     REMOTE_BACKLOG,
     REMOTE_QUEUE,
     SILENT_CONNECTIONS,
     SILENT_LINK_MS,
+    STRANGER_CONNECTIONS_A_S,
+    STRANGER_CONNECTIONS_BURST,
 )
 
 _NO_WAIT: Final = int(zmq.DONTWAIT)
@@ -272,3 +288,85 @@ class Authenticator:
         """Answers no more questions: nobody is let in."""
         self._reader.close()
         self._socket.close(0)
+
+
+# --- The keys that may connect to a gate, as their folder holds them now, and what each may use.
+#
+# Bounds keep a key, or somebody without one, from taking the gate's time from others. Time is an argument.
+
+
+_LOG: Final = logging.getLogger("streamd.gate")
+_SETTING: Final = "curve.clients"
+_REMEMBERED_STRANGERS: Final = 256  # keys without rights of which the log has a line already
+
+
+@dataclass(slots=True)
+class _KeyUse:
+    """What the clients of a key have taken of the gate lately."""
+
+    connections: LeakyBucket = field(default_factory=lambda: LeakyBucket(KEY_CONNECTIONS_A_S))
+    frames: LeakyBucket = field(default_factory=lambda: LeakyBucket(KEY_FRAMES_A_S))
+
+
+class ClientKeys:
+    """The keys in `folder`. Nobody is allowed before `reload_keys` has read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, tuple[int, int, int]] | None = None  # as they were read; None: never
+        self._keys: dict[str, ClientKey] = {}
+        self.generation = 0  # how often the keys have changed
+        self._uses: dict[str, _KeyUse] = {}  # by public key; of those that may connect
+        self._strangers_bucket = LeakyBucket(STRANGER_CONNECTIONS_A_S)
+        self._strangers: OrderedDict[str, None] = OrderedDict()  # the newest last
+
+    def find_key(self, public: str) -> ClientKey | None:
+        """Returns a key that may connect, None for any other."""
+        return self._keys.get(public)
+
+    def reload_keys(self) -> None:
+        """Reads the files again if any has changed. Without its folder, nobody is allowed."""
+        try:
+            files = list_key_files(self._folder)
+        except OSError as error:
+            if self._files != {} or self._keys:
+                _LOG.warning(
+                    "%s: cannot read %s: %s; nobody on another host is let in", _SETTING, self._folder, error.strerror
+                )
+            files = {}
+        if files == self._files:
+            return
+        if len(files) > MAX_CLIENT_KEYS:
+            _LOG.warning("%s: %d keys; only the first %d may connect", _SETTING, len(files), MAX_CLIENT_KEYS)
+        self._files = files
+        self._keys, faults = read_client_keys(list(files)[:MAX_CLIENT_KEYS], _SETTING)
+        self._uses = {public: use for public, use in self._uses.items() if public in self._keys}
+        for fault in faults:
+            _LOG.warning("%s", fault)
+        self.generation += 1
+
+    def admit_client(self, public: str, address: str, now_s: float) -> ClientKey | None:
+        """Returns the key of a client that connects now, None if it is refused. Each stranger is logged once."""
+        if public not in self._keys and self._strangers_bucket.compute_level(now_s) < STRANGER_CONNECTIONS_BURST:
+            self._strangers_bucket.add(1.0, now_s)
+            self.reload_keys()  # its file may be there by now
+            if public not in self._keys and public not in self._strangers:
+                self._strangers[public] = None
+                if len(self._strangers) > _REMEMBERED_STRANGERS:
+                    self._strangers.popitem(last=False)
+                fingerprint = format_fingerprint(public)
+                _LOG.warning("a client at %s was refused: its key %s is not in %s", address, fingerprint, self._folder)
+        key = self._keys.get(public)
+        if key is None:
+            return None
+        connections = self._uses.setdefault(public, _KeyUse()).connections
+        if connections.compute_level(now_s) >= KEY_CONNECTIONS_BURST:
+            return None
+        connections.add(1.0, now_s)
+        return key
+
+    def count_frame(self, public: str, now_s: float) -> bool:
+        """Counts a frame of a key, and returns whether all its clients together have kept to their rate."""
+        frames = self._uses.setdefault(public, _KeyUse()).frames
+        frames.add(1.0, now_s)
+        return frames.compute_level(now_s) <= KEY_FRAMES_BURST

@@ -10,8 +10,7 @@ from support.coroutine_tests import wait_for_condition
 from support.gate_rig import connect_with_key, run_gate
 from support.remote_daemon import RemoteKeys
 
-from streamd.gate.client_keys import ClientKeys
-from streamd.gate.network_router import Authenticator
+from streamd.gate.network_router import Authenticator, ClientKeys
 from streamd.ipc import router
 from streamd.ipc.frames import EMPTY_HEADER, encode_frame
 from streamd.ipc.messages import AskStreams
