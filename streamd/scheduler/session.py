@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
-from streamd.core.steps import RankSteps, StepPosition
+from streamd.core.spec import BatchKey, Cursor, RankSteps, Segment, StepPosition, StreamShape
 from streamd.core.text import format_count
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.scheduler.events import Subscribed
