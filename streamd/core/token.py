@@ -221,7 +221,7 @@ def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world
         world=world,
         changed=snapshot.changed,
         order=spec.order_facts,
-        digests=snapshot.compute_segment_digests(totals),
+        digests=snapshot.start.compute_segment_digests(totals.lanes, snapshot.cursor.history),
     ).to_json()
 
 
