@@ -144,8 +144,12 @@ class Worker:
             self._cache_publisher.schedule_publish(source.cache)
             while source.cache.remarks:
                 self._pending_reports.append(encode_report(StreamRemark(task.stream, source.cache.remarks.pop(0))))
-        if filling.label_fits:
-            self._tell_label_fits(filling, task.stream)
+        # The operator is told once that labels were drawn on other sizes than pictures have.
+        for name, fit in sorted(filling.label_fits) if filling.label_fits else ():
+            said = (task.stream, name, fit)
+            if fit != "same" and said not in self._told_fits:
+                self._told_fits.add(said)
+                self._pending_reports.append(encode_report(StreamRemark(task.stream, format_label_fit(name, fit))))
         filling.write_labels()
         unfit = ""
         if source.transform is not None:
@@ -188,14 +192,6 @@ class Worker:
             exit_out_of_memory()
         for part in split_group_result(found):
             self._sender.send(encode_report(part))
-
-    def _tell_label_fits(self, runner: TaskRunner, stream: int) -> None:
-        """Tells the operator once that labels were drawn on other sizes than pictures have."""
-        for name, fit in sorted(runner.label_fits):
-            said = (stream, name, fit)
-            if fit != "same" and said not in self._told_fits:
-                self._told_fits.add(said)
-                self._pending_reports.append(encode_report(StreamRemark(stream, format_label_fit(name, fit))))
 
     def _report_done(self, report: TaskDone) -> None:
         """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""
