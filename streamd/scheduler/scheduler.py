@@ -75,14 +75,13 @@ class Scheduler:
             self._shapes.values(),
             limits.memory_bytes,
             limits.own_user,
-            lambda: compute_session_bytes(self.sessions, self._limits),
+            lambda: compute_session_bytes(self.sessions, self._workload.limits),
         )
-        self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
         self._sessions = SessionTable()
         self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
         self._workload = Workload(self._shapes.values(), limits)
-        self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
+        self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload)
         self._shares = fair_share.DecodeShares(limits.own_user)
         self._idle_since_s: float | None = None
         self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
@@ -190,10 +189,8 @@ class Scheduler:
                 return []
             case WorkersChanged(workers, tasks_ahead):
                 # Credits that sessions have stay; the next subscription counts with the new limits.
-                limits = replace(self._limits, workers=workers, tasks_ahead=tasks_ahead)
-                self._limits = limits
+                limits = replace(self._workload.limits, workers=workers, tasks_ahead=tasks_ahead)
                 self._workload.change_limits(limits)
-                self._lease_manager.change_limits(limits)
                 return []
             case DrainRequested():
                 self._is_draining = True
@@ -213,7 +210,7 @@ class Scheduler:
         shape = self._shapes[event.stream]
         earlier = self._lease_manager.ended_sessions.find_inherited_sessions(event, shape, self._sessions)
         held_over = self._lease_manager.ended_sessions.compute_held_over_memory(self._sessions, earlier)
-        answer = admit_session(event, shape, self.sessions, self._limits, held_over)
+        answer = admit_session(event, shape, self.sessions, self._workload.limits, held_over)
         actions: list[Action] = []
         # A denial may shrink credits too: the trainers then release batches, and the new session fits when it retries.
         if answer.shrunk_credits:
@@ -445,16 +442,11 @@ class LeaseManager:
     another batch, or dropped, if a process may still map it (`may_stay_mapped`).
     """
 
-    def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload, limits: SchedulerLimits) -> None:
+    def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload) -> None:
         self.ended_sessions = EndedSessions()
         self._sessions = sessions
         self._pool = pool
         self._workload = workload
-        self._limits = limits
-
-    def change_limits(self, limits: SchedulerLimits) -> None:
-        """Uses other limits when credits grow from now on."""
-        self._limits = limits
 
     def end_lost_session(self, number: int) -> list[Action]:
         """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
@@ -472,7 +464,7 @@ class LeaseManager:
                 lent = self._pool.release_lease(slot)
                 # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
                 lent.may_stay_mapped = True
-                lent.may_be_read |= ended.user == self._limits.own_user
+                lent.may_be_read |= ended.user == self._workload.limits.own_user
                 self.cache_or_discard_batch(lent)
             # A successor counts the leases of this same object within its credit, so the ones that have ended are
             # removed from it.
@@ -510,7 +502,8 @@ class LeaseManager:
 
     def _grow_credits(self, actions: list[Action]) -> None:
         held_over = self.ended_sessions.compute_held_over_memory(self._sessions)
-        self.set_credits(compute_grown_credits(tuple(self._sessions.values()), self._limits, held_over), actions)
+        sessions = tuple(self._sessions.values())
+        self.set_credits(compute_grown_credits(sessions, self._workload.limits, held_over), actions)
 
     def _update_successor_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
         """Updates the credit of an ended session's successor after leases of the ended session were released.
@@ -669,7 +662,7 @@ class Workload:
     """Counts batches and tasks as they begin and end. `limits` bounds how many are filled at a time."""
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._streams: dict[str, _StreamWorkload] = {}
         # By slot: the stream as it was when the batch was begun. Its name may stand for another stream by now, and what
         # was counted on one must be taken off the same.
@@ -696,12 +689,12 @@ class Workload:
 
     def change_limits(self, limits: SchedulerLimits) -> None:
         """Bounds what is filled at a time anew, as when workers join or leave. Batches in production go on."""
-        self._limits = limits
+        self.limits = limits
         for stream in self._streams.values():
             self._apply_limits(stream)
 
     def _apply_limits(self, stream: _StreamWorkload) -> None:
-        shape, limits = stream.shape, self._limits
+        shape, limits = stream.shape, self.limits
         most = stream.most_batches = compute_production_slots(shape, limits)
         stream.least_batches_ahead = min(most, compute_batches_ahead(shape, limits.workers, TASKS_AHEAD_PER_WORKER))
         stream.batches_ahead = 0
@@ -729,12 +722,12 @@ class Workload:
         ones to be done that nobody else would begin meanwhile.
         """
         if self.is_memory_scarce:
-            return sum(self._tasks_running.values()) >= self._limits.workers * TASKS_AHEAD_PER_WORKER
+            return sum(self._tasks_running.values()) >= self.limits.workers * TASKS_AHEAD_PER_WORKER
         if self.has_sessions_of_several_streams:
             taken = sum(tasks / stream.tasks_beside_others for stream, tasks in self._tasks_running.items())
         else:
             taken = sum(tasks / stream.tasks_per_worker for stream, tasks in self._tasks_running.items())
-        return taken >= self._limits.workers
+        return taken >= self.limits.workers
 
     def can_fill_another_batch(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
@@ -774,7 +767,7 @@ class Workload:
         cost_s, known = self.batch_costs_s.get(stream, 0.0), self._streams.get(stream)
         if known is not None and known.task_work_s:
             # Where the daemon itself is short of time, batches are finished late, and cost the workers no more.
-            cost_s = min(cost_s, known.task_work_s * known.shape.tasks / self._limits.workers)
+            cost_s = min(cost_s, known.task_work_s * known.shape.tasks / self.limits.workers)
         return cost_s >= KEEP_COST_S
 
     def finish_batch(self, slot: int, started_s: float, now_s: float, busy_s: float = 0.0) -> None:
@@ -804,14 +797,14 @@ class Workload:
     def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
         """Adjusts how many tasks a worker is given to what a task costs."""
         shape = stream.shape
-        task_s = self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks
-        depth = compute_tasks_per_worker(task_s, self._limits.tasks_ahead)
+        task_s = self.batch_costs_s.get(shape.name, 0.0) * self.limits.workers / shape.tasks
+        depth = compute_tasks_per_worker(task_s, self.limits.tasks_ahead)
         # What the worker itself takes counts here: another stream's batch would wait for so much.
         stream.tasks_beside_others = min(
-            depth, compute_tasks_per_worker(stream.task_work_s, self._limits.tasks_ahead, WORK_BESIDE_OTHERS_S)
+            depth, compute_tasks_per_worker(stream.task_work_s, self.limits.tasks_ahead, WORK_BESIDE_OTHERS_S)
         )
         # This runs for every batch, but the depth rarely changes. Under new limits there are no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             self._have_horizons_grown = True
-            stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))
+            stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self.limits.workers, depth))
