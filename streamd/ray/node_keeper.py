@@ -63,8 +63,6 @@ class OfferedStream:
             return self._manifest
 
 
-# --- One node of the cluster, from its actor's start to its end: it proves itself for each stream before it gets ...
-
 _FAULTS: Final = (StreamdError, OSError, TimeoutError)
 
 

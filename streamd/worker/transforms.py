@@ -2,7 +2,7 @@
 
 `dataset.transform_source` finds its source and distinguishes its versions. This module imports it into a worker, and
 tries it on built-in images before its stream is served; the results are part of the stream's pixel id.
-`transform_call` has the call itself, and checks what comes back.
+The first part is the call itself, with the checks of what comes back.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _shorten_path(filename: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename
 
 
-# --- The user's transform, `f(image, labels, rng) -> (image, labels)`, which workers call for every sample.
+# --- The import of the function, and its trial on built-in images.
 
 # This receives the subject, in words, and the phase, before any of the user's code runs, since that code may never
 # return.
