@@ -43,10 +43,8 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.sampler",
         "core.slot_layout",
         "core.spec",
-        "core.spec_file",
         "core.status",
         "core.stderr_guard",
-        "core.steps",
         "core.text",
         "core.token",
         "ipc.endpoint",
@@ -60,9 +58,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
 )
 
 # Of core all is pure but these: a contract in pyproject.toml names each of the others.
-IMPURE_CORE: Final = frozenset(
-    {"core.counters", "core.host", "core.import_function", "core.log", "core.spec_file", "core.stderr_guard"}
-)
+IMPURE_CORE: Final = frozenset({"core.counters", "core.host", "core.import_function", "core.log", "core.stderr_guard"})
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
 ENTRY_POINTS: Final = re.compile(

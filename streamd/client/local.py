@@ -92,7 +92,7 @@ def local(
     # The socket and the manifests lie in the default place, or in /tmp if the socket's path would be too long there:
     # the kernel limits its length.
     folder = make_temporary_folder("streamd-")
-    if not endpoint.fits_socket_path_limit(endpoint_in_folder(str(folder))):
+    if not endpoint.fits_socket_path(endpoint.socket_path(endpoint_in_folder(str(folder)))):
         folder.rmdir()
         folder = make_temporary_folder("streamd-", _SHORT_FOLDER)
     errand = LocalDaemonRequest(given, str(folder), wanted, files, labels, encoding)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
-from streamd.core.steps import RankSteps
+from streamd.core.spec import Cursor, RankSteps, StreamSpec, UnevenPolicy
 from streamd.core.text import format_count
 from streamd.errors import (
     RefusedError,

@@ -32,8 +32,7 @@ from streamd.client.waiting import AbsenceReporter, WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt, build_receipt_error
 from streamd.core.slot_layout import compute_layout
-from streamd.core.spec import Cursor, Segment, count_steps_left
-from streamd.core.steps import RankSteps
+from streamd.core.spec import Cursor, RankSteps, Segment, count_steps_left
 from streamd.core.text import format_count
 from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (

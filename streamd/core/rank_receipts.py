@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Final, NamedTuple
 
@@ -292,14 +292,13 @@ class _EpochAdder:
 
     receipts: Sequence[NamedReceipt]
     others: Sequence[NamedReceipt]
-    _different: list[str] = field(default_factory=list)
 
     def add_up(self) -> EpochSum:
         first = self.receipts[0].receipt
         claims = self._collect_claims()
         taken, unreceipted = self._count_batches(claims)
         # The batches after the last step of whole epochs, which are too few for one more.
-        batches = self.receipts[0].receipt.batches
+        batches = first.batches
         ends = [
             _compute_end(each.receipt)
             for each in self.receipts
@@ -307,8 +306,10 @@ class _EpochAdder:
         ]
         dropped = np.arange(max(ends, default=batches), batches, dtype=np.int64)
         is_missing = taken == 0
-        facts = self._find_order_facts()
         is_missing[dropped] = False
+        # The facts of the order, if a receipt has them and they are those of its order id.
+        known = ((receipt.order, receipt) for _, receipt in self.receipts)
+        facts = next((facts for facts, receipt in known if facts is not None and _are_facts_of(facts, receipt)), None)
         return EpochSum(
             first.stream,
             first.epoch,
@@ -318,10 +319,10 @@ class _EpochAdder:
             np.flatnonzero(is_missing),
             np.flatnonzero(taken > 1),
             dropped,
-            (*self._list_differences(), *self._different),
+            tuple(self._list_differences(facts)),
             tuple(self._list_token_parts(claims, unreceipted)),
             _compute_digest(facts, first, [Segment(0, first.batches, 0, 1)]) if facts is not None else "",
-            tuple(self._list_remarks()),
+            tuple(self._list_remarks(facts)),
             tuple(place for place, receipt in self.receipts if receipt.changed),
             tuple(sorted({receipt.pixel_id for _, receipt in self.receipts} - {""})),
         )
@@ -374,7 +375,7 @@ class _EpochAdder:
 
     # --- whether the receipts agree
 
-    def _list_differences(self) -> Iterator[str]:
+    def _list_differences(self, facts: OrderFacts | None) -> Iterator[str]:
         """Yields what contradicts another receipt or the plan, and what a trainer itself reports as wrong."""
         first = self.receipts[0].receipt
         for other in self.others:
@@ -403,14 +404,14 @@ class _EpochAdder:
                 f"pixels {pixels} in {where}, but {pixel_id} in {seen[pixel_id]}: their daemons had other image "
                 "settings, another transform or other decoders; with `expect`, such a daemon does not start"
             )
-        if (facts := self._find_order_facts()) is None:
+        if facts is None:
             return
         for segments, (digest, place) in known.items():
             planned = _compute_digest(facts, first, segments)
             if digest != planned:
                 yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
 
-    def _list_remarks(self) -> Iterator[str]:
+    def _list_remarks(self, facts: OrderFacts | None) -> Iterator[str]:
         """Yields what is no fault, and narrows what the result says."""
         for place, receipt in self.receipts:
             if receipt.changed:
@@ -420,13 +421,8 @@ class _EpochAdder:
                 f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
                 f"the other ranks; the first is {old[0]}"
             )
-        if self._find_order_facts() is None:
+        if facts is None:
             yield "the digests were not compared with the plan, since no receipt has the facts of the order"
-
-    def _find_order_facts(self) -> OrderFacts | None:
-        """Returns the facts of the order, if a receipt has them and they are those of its order id."""
-        known = ((receipt.order, receipt) for _, receipt in self.receipts)
-        return next((facts for facts, receipt in known if facts is not None and _are_facts_of(facts, receipt)), None)
 
 
 def _list_claims(receipt: Receipt) -> list[_Claim]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -172,8 +172,7 @@ def compute_expected_digest(
     batches_at_once: int = _FLUSH_BATCHES,
 ) -> str:
     """Returns the digest that the steps of `segments` must have, from what `sum_expected_lanes` takes."""
-    groups = sum_expected_lanes(order_id, epoch, segments, planned, batches_at_once=batches_at_once)
-    return format_digest(reduce(add_digest_lanes, groups, EMPTY_LANES))
+    return format_digest(sum_expected_lanes(order_id, epoch, segments, planned, batches_at_once=batches_at_once))
 
 
 def sum_expected_lanes(
@@ -183,17 +182,19 @@ def sum_expected_lanes(
     planned: Callable[[range], PlannedBatches],
     *,
     batches_at_once: int = _FLUSH_BATCHES,
-) -> Iterator[Lanes]:
-    """Yields the lanes of one group of batches after the other. Their sum is the digest of the steps of `segments`.
+) -> Lanes:
+    """Returns the lanes of the digest that the steps of `segments` must have.
 
     `planned(indices)` returns the planned ids of batches, concatenated, and the rows of each. It is called for up to
     `batches_at_once` batches at a time.
     """
+    lanes = EMPTY_LANES
     for walk in compute_batch_index_ranges(segments):
         for start in range(0, len(walk), batches_at_once):
             group = walk[start : start + batches_at_once]
             ids, rows = planned(group)
-            yield digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids)
+            lanes = add_digest_lanes(lanes, digest_rows(order_id, epoch, compute_digest_row_places(group, rows), ids))
+    return lanes
 
 
 class TallyStart(NamedTuple):
@@ -245,10 +246,6 @@ class TallySnapshot(NamedTuple):
     @property
     def order_digest(self) -> str:
         return format_digest(self.compute_totals().lanes)
-
-    def compute_segment_digests(self, totals: TallyTotals) -> tuple[str, ...]:
-        """Returns the digest of each segment of the cursor's history, given this tally's `totals`."""
-        return self.start.compute_segment_digests(totals.lanes, self.cursor.history)
 
 
 @dataclass(slots=True)
@@ -329,7 +326,8 @@ class EpochTally:
         the epoch after the cursor, and `dropped` the samples that no rank gets.
         """
         totals, complete = self._digest_waiting_batches(), expected_digest is not None
-        digest = format_digest(totals.lanes)
+        digest, history = format_digest(totals.lanes), self.cursor.history
+        digests = self.start.compute_segment_digests(totals.lanes, history)
         # Steps minus distinct batches. If one batch was taken twice in place of another, the first counts as repeated
         # and the other as missed.
         missed = self.steps_taken + (steps_left if complete else 0) - self._seen.count(1)
@@ -348,16 +346,11 @@ class EpochTally:
             ok=missed == 0 and self.repeated == 0 and agrees,
             digest=digest,
             order_id=self.order_id,
-            segments=self._build_segments(totals.lanes),
+            segments=tuple(
+                ReceiptSegment(each.base, each.steps, each.rank, each.world, own)
+                for each, own in zip(history, digests, strict=True)
+            ),
             pixel_id=self.pixel_id,
-        )
-
-    def _build_segments(self, lanes: Lanes) -> tuple[ReceiptSegment, ...]:
-        history = self.cursor.history
-        digests = self.start.compute_segment_digests(lanes, history)
-        return tuple(
-            ReceiptSegment(each.base, each.steps, each.rank, each.world, digest)
-            for each, digest in zip(history, digests, strict=True)
         )
 
 
@@ -405,11 +398,10 @@ def _split_history(history: Sequence[Segment], most_steps: int) -> Iterator[list
 
 def compute_piece_lanes(piece: DigestPiece) -> Lanes:
     """Returns the lanes of a piece. The sum of all pieces of an epoch is its digest."""
-    groups = sum_expected_lanes(
+    return sum_expected_lanes(
         piece.order_id,
         piece.epoch,
         piece.segments,
         partial(plan_batches, piece.order, piece.epoch, is_last_short=piece.is_last_short),
         batches_at_once=max(1, _ROWS_AT_ONCE // piece.order.batch_size),
     )
-    return reduce(add_digest_lanes, groups, EMPTY_LANES)

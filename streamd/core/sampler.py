@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64, permute_positions
 from streamd.core.spec import OrderFacts, OrderId, Segment, Shuffle, StreamSpec, compute_identity
@@ -114,7 +113,12 @@ def compute_ids_of_batches(order: SampleOrder, epoch: int, indices: Ids, rows: I
     first = np.repeat(indices * order.batch_size - (np.cumsum(rows) - rows), rows)
     positions = first + np.arange(first.size, dtype=np.int64)
     end = min(order.samples, order.batches * order.batch_size)
-    return _compute_sample_ids_with_padding(positions, positions < end, order, epoch)
+    is_sample = positions < end
+    if is_sample.all():
+        return _compute_ids_at(order, epoch, positions)
+    ids = np.full(positions.size, PAD_ID, dtype=np.int64)
+    ids[is_sample] = _compute_ids_at(order, epoch, positions[is_sample])
+    return ids
 
 
 def plan_batches(order: SampleOrder, epoch: int, indices: range, *, is_last_short: bool) -> tuple[Ids, Ids]:
@@ -127,16 +131,6 @@ def plan_batches(order: SampleOrder, epoch: int, indices: range, *, is_last_shor
     if is_last_short:
         rows[numbers == order.batches - 1] = order.samples - (order.batches - 1) * order.batch_size
     return compute_ids_of_batches(order, epoch, numbers, rows), rows
-
-
-def _compute_sample_ids_with_padding(
-    positions: Ids, is_sample: npt.NDArray[np.bool_], order: SampleOrder, epoch: int
-) -> Ids:
-    if is_sample.all():
-        return _compute_ids_at(order, epoch, positions)
-    ids = np.full(positions.size, PAD_ID, dtype=np.int64)
-    ids[is_sample] = _compute_ids_at(order, epoch, positions[is_sample])
-    return ids
 
 
 def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:

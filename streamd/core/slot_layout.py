@@ -100,6 +100,6 @@ def build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
     return values
 
 
-def compute_slot_bytes(spec: StreamSpec) -> int:
-    """Returns the bytes of a slot for any batch of the stream, in whole pages."""
-    return _align_up(compute_layout(spec, spec.batch_size).size_bytes, PAGE_BYTES)
+def compute_slot_bytes(spec: StreamSpec, rows: int | None = None) -> int:
+    """Returns the bytes of a slot for so many rows, in whole pages; None: for any batch of the stream."""
+    return _align_up(compute_layout(spec, spec.batch_size if rows is None else rows).size_bytes, PAGE_BYTES)

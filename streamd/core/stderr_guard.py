@@ -66,8 +66,10 @@ class StderrWriter:
             if self._has_ended or is_over or (self._lost_lines and not self._is_failing):
                 self._lost_lines += lines.count(_END)
                 # At the very end of the process no thread runs any more.
-                if self._has_ended and len(lines) <= select.PIPE_BUF and self._is_writable_now():
-                    self._try_to_write(lines)
+                if self._has_ended and len(lines) <= select.PIPE_BUF:
+                    with suppress(OSError, ValueError):
+                        if select.select([], [self._descriptor], [], 0)[1]:
+                            self._try_to_write(lines)
                 return
             self._queue.append((lines, event))
             self._queued_bytes += size
@@ -148,11 +150,6 @@ class StderrWriter:
                 return False
         return True
 
-    def _is_writable_now(self) -> bool:
-        with suppress(OSError, ValueError):
-            return bool(select.select([], [self._descriptor], [], 0)[1])
-        return False
-
 
 class _QueuedFile(io.RawIOBase):
     """A file that queues what is written to it."""
@@ -230,7 +227,10 @@ def guard_stderr(*, replace: bool) -> StderrWriter | None:
     `replace`: what Python writes to sys.stderr is queued, too. A command that people watch stands still instead, when
     they stop its terminal. None if sys.stderr is not the descriptor of this name: then it belongs to whoever set it.
     """
-    if _Guard.writer is None and _is_own_stderr():
+    is_own = False
+    with suppress(AttributeError, OSError, ValueError):
+        is_own = sys.stderr.fileno() == _STDERR
+    if _Guard.writer is None and is_own:
         _Guard.writer = StderrWriter()
         atexit.register(_close_guard)
         os.register_at_fork(after_in_child=_forget_guard)
@@ -245,13 +245,6 @@ def child_stderr() -> int | None:
         return None
     _Guard.children = _Guard.children or ChildOutput(_Guard.writer)
     return _Guard.children.descriptor
-
-
-def _is_own_stderr() -> bool:
-    try:
-        return sys.stderr.fileno() == _STDERR
-    except (AttributeError, OSError, ValueError):
-        return False
 
 
 def _forget_guard() -> None:

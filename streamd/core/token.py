@@ -20,8 +20,7 @@ from streamd.core.receipt import (
     format_digest,
     parse_digest,
 )
-from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, StreamSpec, count_steps_left
-from streamd.core.steps import RankSteps
+from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, RankSteps, StreamSpec, count_steps_left
 from streamd.core.text import format_count
 from streamd.errors import TokenError
 from streamd.limits import MAX_SEGMENTS
@@ -222,7 +221,7 @@ def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world
         world=world,
         changed=snapshot.changed,
         order=spec.order_facts,
-        digests=snapshot.compute_segment_digests(totals),
+        digests=snapshot.start.compute_segment_digests(totals.lanes, snapshot.cursor.history),
     ).to_json()
 
 

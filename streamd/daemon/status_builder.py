@@ -15,6 +15,7 @@ from streamd import __version__
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.epoch_timing import EpochTiming, find_bottleneck
+from streamd.core.spec import count_own_steps
 from streamd.core.status import (
     COUNTED_SPAN_S,
     RESTING_S,
@@ -28,7 +29,6 @@ from streamd.core.status import (
     list_image_statuses,
     suggest_remedy_for_apart_trainers,
 )
-from streamd.core.steps import count_own_steps
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import EpochTracker
 from streamd.daemon.streams.served_stream import ServedStream

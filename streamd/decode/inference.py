@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core import spec_file
 from streamd.core.host import read_regular_file
-from streamd.core.spec import ImageSpec, StreamSpec
+from streamd.core.spec import ONLY_IMAGE, ImageSpec, StreamSpec
 from streamd.errors import ConfigError, MissingExtraError, suggest_name
-from streamd.limits import MAX_FILE_BYTES
+from streamd.limits import MAX_FILE_BYTES, MAX_SPEC_FILE_BYTES
 
 if TYPE_CHECKING:
     from streamd.decode.geometry import Geometry
 
 File = str | os.PathLike[str] | bytes | BinaryIO
 Leader = File | tuple[int, int]  # a file, or the upright (height, width) of its picture
+
+_plain: Final = msgspec.json.Decoder()
+_spec: Final = msgspec.json.Decoder(StreamSpec)
 
 
 def load_image(
@@ -133,7 +136,7 @@ def _load_spec(spec: StreamSpec | str | os.PathLike[str]) -> StreamSpec:
     if not isinstance(spec, str | os.PathLike):
         raise ConfigError(f"load_image cannot use a {type(spec).__name__} as spec: {wanted}")
     try:
-        return spec_file.read_spec(Path(spec))
+        return read_spec(Path(spec))
     except OSError as error:
         raise ConfigError(f"{_explain_read_error(spec, error)}; {wanted}") from error
 
@@ -170,3 +173,33 @@ def _describe_file(file: File) -> str:
     if isinstance(file, bytes):
         return f"an image of {len(file)} bytes"
     return str(file if isinstance(file, str | os.PathLike) else getattr(file, "name", "the open file"))
+
+
+# --- The file saved beside a trained model: the specification of its stream, which says how images are made for it.
+
+
+def spec_file_path(model: Path) -> Path:
+    """Returns the path of a model's file: `model.streamd.json` beside `model.keras`."""
+    return model.with_suffix(".streamd.json")
+
+
+def write_spec(path: Path, spec: StreamSpec) -> None:
+    """Writes a stream's specification as JSON. Raises OSError."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n")
+
+
+def read_spec(path: Path) -> StreamSpec:
+    """Reads what `write_spec` of this or an older streamd wrote. Raises ConfigError for anything else, and OSError."""
+    try:
+        text = read_regular_file(path, MAX_SPEC_FILE_BYTES)
+        found = _plain.decode(text)
+        # An older streamd wrote a specification whose only image has no name.
+        if isinstance(found, dict) and "images" not in found and isinstance(found.get("image"), dict):
+            image = {**found.pop("image"), "normalize": found.get("normalize", "none")}
+            text = msgspec.json.encode({**found, "images": {ONLY_IMAGE: image}})
+        return _spec.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "
+            "wrote next to the model, or stream.spec"
+        ) from error

@@ -25,8 +25,7 @@ import zmq
 
 from streamd.core.slot_layout import SlotTensor
 from streamd.errors import ConfigError, ConnectError, ProtocolError
-from streamd.gate.client_keys import ClientKeys
-from streamd.gate.network_router import Authenticator, NetworkRouter, Peer, open_network_socket
+from streamd.gate.network_router import Authenticator, ClientKeys, NetworkRouter, Peer, open_network_socket
 from streamd.gate.user_gate import LinkLogHandler
 from streamd.ipc.frames import (
     EMPTY_HEADER,

@@ -6,42 +6,49 @@ lost is known at once, also if nothing is sent to it, and that of a removed key 
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
 import socket
-import struct
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import zmq
 from zmq.utils import z85
 
-from streamd.gate.client_keys import ClientKeys
-from streamd.ipc.key_files import ClientKey, KeyPair, compute_key_user
+from streamd.core.leaky_bucket import LeakyBucket
+from streamd.ipc.key_files import (
+    ClientKey,
+    KeyPair,
+    compute_key_user,
+    format_fingerprint,
+    list_key_files,
+    read_client_keys,
+)
+from streamd.ipc.router import MONITOR_EVENT, RouterSocket, SocketReader, has_input
 from streamd.limits import (
-    HANDSHAKE_MS,
     KEEPALIVE_S,
+    KEY_CONNECTIONS_A_S,
+    KEY_CONNECTIONS_BURST,
+    KEY_FRAMES_A_S,
+    KEY_FRAMES_BURST,
     KEY_OPEN_CONNECTIONS,
-    LINK_TURN_S,
-    MAX_CLIENT_FRAME_BYTES,
+    MAX_CLIENT_KEYS,
     REMOTE_BACKLOG,
     REMOTE_QUEUE,
-    ROUTER_QUEUE,
     SILENT_CONNECTIONS,
     SILENT_LINK_MS,
+    STRANGER_CONNECTIONS_A_S,
+    STRANGER_CONNECTIONS_BURST,
 )
 
 _NO_WAIT: Final = int(zmq.DONTWAIT)
-_NO_WAIT_MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
 _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
-_MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
-_CONGESTION: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _BBR: Final = b"bbr"
 
 
@@ -78,7 +85,7 @@ def open_network_socket(host: str, port: int) -> tuple[socket.socket, bool]:
     return listener, has_bbr
 
 
-class NetworkRouter:
+class NetworkRouter(RouterSocket):
     """Receives and sends the frames of clients on other hosts. Lives on the event loop.
 
     `handle_frame(peer, frame)` gets each frame; `on_lost(peer)` is called when the connection of a peer that has sent a
@@ -92,26 +99,17 @@ class NetworkRouter:
         handle_frame: Callable[[Peer, bytes], None],
         on_lost: Callable[[Peer], None],
     ) -> None:
+        super().__init__(context)
         self._keys = keys
         self._handle_frame = handle_frame
         self._on_lost = on_lost
-        self._socket = context.socket(zmq.ROUTER)
         self._peers: dict[bytes, Peer] = {}
         self._connections = OpenConnections()
-        self._reader: SocketReader | None = None
-        self._readers: list[SocketReader] = []  # of the socket and of its monitor
-        self._monitor: zmq.Socket[bytes] | None = None
 
     def start_listening(self, listener: socket.socket, pair: KeyPair) -> None:
         """Serves the connections to a listening socket, which libzmq closes. Raises OSError, also for ZeroMQ's."""
-        router = self._socket
         for option, value in (
-            (zmq.ROUTER_MANDATORY, 1),
-            (zmq.LINGER, 0),
-            (zmq.SNDHWM, ROUTER_QUEUE),
             (zmq.RCVHWM, REMOTE_QUEUE),
-            (zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES),
-            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
             (zmq.CURVE_SERVER, 1),
             (zmq.ZAP_ENFORCE_DOMAIN, 1),
             (zmq.TCP_KEEPALIVE, 1),
@@ -119,44 +117,17 @@ class NetworkRouter:
             (zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S),
             (zmq.TCP_MAXRT, SILENT_LINK_MS),
             (zmq.IPV6, listener.family == socket.AF_INET6),
+            (zmq.ZAP_DOMAIN, DOMAIN),
+            (zmq.CURVE_SECRETKEY, pair.secret.encode()),
         ):
-            router.setsockopt(option, value)
-        router.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        router.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+            self._socket.setsockopt(option, value)
         host, port = listener.getsockname()[:2]
         try:
-            self._monitor = router.get_monitor_socket(_ACCEPTED | _ENDED)
-            router.setsockopt(zmq.USE_FD, listener.detach())
-            router.bind(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+            self._watch_connections(_ACCEPTED | _ENDED, self._read_all_events)
+            self._bind(listener, f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        self._reader = SocketReader(router, self._receive_frame)
-        self._readers = [self._reader, SocketReader(self._monitor, self._read_all_events)]
-
-    @property
-    def peer_count(self) -> int:
-        return len(self._peers)
-
-    def set_paused(self, is_paused: bool) -> None:
-        """Reads no more frames, or reads again."""
-        if self._reader is not None:
-            self._reader.set_paused(is_paused)
-
-    def send_frame(self, identity: bytes, frame: bytes, pixels: memoryview | None = None) -> bool:
-        """Sends to one client, and never waits. False when the client is gone or does not read."""
-        try:
-            self._socket.send(identity, _NO_WAIT_MORE)
-            if pixels is None:
-                self._socket.send(frame, _NO_WAIT)
-            else:
-                self._socket.send(frame, _NO_WAIT_MORE)
-                self._socket.send(pixels, _NO_WAIT, copy=False)
-        except zmq.ZMQError:
-            return False
-        finally:
-            if self._reader is not None:
-                self._reader.schedule_read()
-        return True
+        self._start_reading()
 
     def find_peer(self, identity: bytes) -> Peer | None:
         return self._peers.get(identity)
@@ -183,7 +154,7 @@ class NetworkRouter:
         # never anything else of this process, which opens nothing in between.
         while self._monitor is not None and has_input(self._monitor):
             event, _ = self._monitor.recv_multipart(_NO_WAIT)
-            number, descriptor = _MONITOR_EVENT.unpack_from(event)
+            number, descriptor = MONITOR_EVENT.unpack_from(event)
             identity = self._connections.remove_connection(descriptor)
             if identity is not None:
                 self._drop_peer(self._peers[identity])
@@ -200,11 +171,7 @@ class NetworkRouter:
             self._on_lost(peer)
 
     def _receive_frame(self) -> None:
-        identity, frame = self._socket.recv(_NO_WAIT), self._socket.recv(_NO_WAIT, copy=False)
-        data = frame.bytes
-        if frame.more:
-            self._socket.recv_multipart(_NO_WAIT)
-            data = b""
+        identity, data, frame = self._receive()
         peer = self._peers.get(identity)
         # The first frame of a client, which may be gone, or may not connect any more.
         if peer is None:
@@ -222,16 +189,6 @@ class NetworkRouter:
             self._handle_frame(peer, data)
         else:
             self.close_connection(peer)
-
-    def close(self) -> None:
-        """Closes the socket, and all connections with it."""
-        for reader in self._readers:
-            reader.close()
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(0)
-            self._monitor = None
-        self._socket.close(0)
 
 
 def _shut_down(descriptor: int) -> None:
@@ -313,26 +270,19 @@ class Authenticator:
         self._reader = SocketReader(self._socket, self._answer_question)
 
     def _answer_question(self) -> None:
-        """Answers one question: the user id of a connection is its public key, as text."""
-        who, empty, *question = self._socket.recv_multipart(zmq.DONTWAIT)
-        public = self._find_allowed_key(question)
+        """Answers one question: the user id of a connection is its public key, as text, if it may connect."""
+        who, empty, *question = self._socket.recv_multipart(_NO_WAIT)
+        public = b""
+        if len(question) == _PARTS and len(question[6]) == _KEY_BYTES:
+            version, _, domain, address, _, mechanism, key = question
+            if (version, domain, mechanism) == (_VERSION, DOMAIN, b"CURVE"):
+                text = z85.encode(key).decode()
+                known = self._keys.admit_client(text, address.decode(errors="replace"), time.monotonic())
+                public = known.public.encode() if known is not None else b""
+        verdict = (b"200", b"") if public else (b"400", b"this key may not connect")
         request = question[1] if len(question) > 1 else b""
-        self._send_answer([who, empty, _VERSION, request], public)
-
-    def _send_answer(self, head: list[bytes], public: str) -> None:
-        status, text = (b"200", b"") if public else (b"400", b"this key may not connect")
-        self._socket.send_multipart([*head, status, text, public.encode(), b""])
+        self._socket.send_multipart([who, empty, _VERSION, request, *verdict, public, b""])
         self._reader.schedule_read()
-
-    def _find_allowed_key(self, question: list[bytes]) -> str:
-        """Returns the public key of a question if it may connect, else ""."""
-        if len(question) != _PARTS or question[0] != _VERSION or question[2] != DOMAIN or question[5] != b"CURVE":
-            return ""
-        if len(question[6]) != _KEY_BYTES:
-            return ""
-        public = z85.encode(question[6]).decode()
-        key = self._keys.admit_client(public, question[3].decode(errors="replace"), time.monotonic())
-        return key.public if key is not None else ""
 
     def close(self) -> None:
         """Answers no more questions: nobody is let in."""
@@ -340,56 +290,83 @@ class Authenticator:
         self._socket.close(0)
 
 
-# --- Reads a ZeroMQ socket on the event loop.
+# --- The keys that may connect to a gate, as their folder holds them now, and what each may use.
 #
-# The descriptor of such a socket is edge-triggered, silent until the socket was found empty once, and sending may
-# consume its signal. So the socket's state is read before the first wait, and again after each send.
+# Bounds keep a key, or somebody without one, from taking the gate's time from others. Time is an argument.
 
 
-_INPUT: Final = int(zmq.POLLIN)
+_LOG: Final = logging.getLogger("streamd.gate")
+_SETTING: Final = "curve.clients"
+_REMEMBERED_STRANGERS: Final = 256  # keys without rights of which the log has a line already
 
 
-def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received."""
-    return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & _INPUT)
+@dataclass(slots=True)
+class _KeyUse:
+    """What the clients of a key have taken of the gate lately."""
+
+    connections: LeakyBucket = field(default_factory=lambda: LeakyBucket(KEY_CONNECTIONS_A_S))
+    frames: LeakyBucket = field(default_factory=lambda: LeakyBucket(KEY_FRAMES_A_S))
 
 
-class SocketReader:
-    """Calls `receive`, which receives one message, whenever `socket` has one. Lives on the event loop."""
+class ClientKeys:
+    """The keys in `folder`. Nobody is allowed before `reload_keys` has read it."""
 
-    def __init__(self, socket: zmq.Socket[bytes], receive: Callable[[], None]) -> None:
-        self._socket = socket
-        self._receive = receive
-        self._scheduled: asyncio.Handle | None = None
-        self._is_paused = False
-        self._descriptor = socket.FD
-        asyncio.get_running_loop().add_reader(self._descriptor, self._read_messages)
-        self.schedule_read()
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, tuple[int, int, int]] | None = None  # as they were read; None: never
+        self._keys: dict[str, ClientKey] = {}
+        self.generation = 0  # how often the keys have changed
+        self._uses: dict[str, _KeyUse] = {}  # by public key; of those that may connect
+        self._strangers_bucket = LeakyBucket(STRANGER_CONNECTIONS_A_S)
+        self._strangers: OrderedDict[str, None] = OrderedDict()  # the newest last
 
-    def schedule_read(self) -> None:
-        """Reads soon. Call it after each send to the socket."""
-        if self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._read_messages)
+    def find_key(self, public: str) -> ClientKey | None:
+        """Returns a key that may connect, None for any other."""
+        return self._keys.get(public)
 
-    def set_paused(self, is_paused: bool) -> None:
-        """Stops to read, or goes on. Messages that arrive meanwhile wait."""
-        self._is_paused = is_paused
-        if not is_paused:
-            self.schedule_read()
+    def reload_keys(self) -> None:
+        """Reads the files again if any has changed. Without its folder, nobody is allowed."""
+        try:
+            files = list_key_files(self._folder)
+        except OSError as error:
+            if self._files != {} or self._keys:
+                _LOG.warning(
+                    "%s: cannot read %s: %s; nobody on another host is let in", _SETTING, self._folder, error.strerror
+                )
+            files = {}
+        if files == self._files:
+            return
+        if len(files) > MAX_CLIENT_KEYS:
+            _LOG.warning("%s: %d keys; only the first %d may connect", _SETTING, len(files), MAX_CLIENT_KEYS)
+        self._files = files
+        self._keys, faults = read_client_keys(list(files)[:MAX_CLIENT_KEYS], _SETTING)
+        self._uses = {public: use for public, use in self._uses.items() if public in self._keys}
+        for fault in faults:
+            _LOG.warning("%s", fault)
+        self.generation += 1
 
-    def _read_messages(self) -> None:
-        self._scheduled = None
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + LINK_TURN_S
-        while loop.time() < end_s:
-            if self._is_paused or not has_input(self._socket):
-                return
-            self._receive()
-        self.schedule_read()  # other callbacks run first, and no further signal comes for what has arrived
+    def admit_client(self, public: str, address: str, now_s: float) -> ClientKey | None:
+        """Returns the key of a client that connects now, None if it is refused. Each stranger is logged once."""
+        if public not in self._keys and self._strangers_bucket.compute_level(now_s) < STRANGER_CONNECTIONS_BURST:
+            self._strangers_bucket.add(1.0, now_s)
+            self.reload_keys()  # its file may be there by now
+            if public not in self._keys and public not in self._strangers:
+                self._strangers[public] = None
+                if len(self._strangers) > _REMEMBERED_STRANGERS:
+                    self._strangers.popitem(last=False)
+                fingerprint = format_fingerprint(public)
+                _LOG.warning("a client at %s was refused: its key %s is not in %s", address, fingerprint, self._folder)
+        key = self._keys.get(public)
+        if key is None:
+            return None
+        connections = self._uses.setdefault(public, _KeyUse()).connections
+        if connections.compute_level(now_s) >= KEY_CONNECTIONS_BURST:
+            return None
+        connections.add(1.0, now_s)
+        return key
 
-    def close(self) -> None:
-        """Stops to read for good. Call it before the socket is closed."""
-        asyncio.get_running_loop().remove_reader(self._descriptor)
-        self._is_paused = True
-        if self._scheduled is not None:
-            self._scheduled.cancel()
+    def count_frame(self, public: str, now_s: float) -> bool:
+        """Counts a frame of a key, and returns whether all its clients together have kept to their rate."""
+        frames = self._uses.setdefault(public, _KeyUse()).frames
+        frames.add(1.0, now_s)
+        return frames.compute_level(now_s) <= KEY_FRAMES_BURST

@@ -80,7 +80,7 @@ class UserGate:
     def _on_link_full(self, is_full: bool) -> None:
         """Reads no more of the clients while the daemon does not keep up with this user."""
         if self._router is not None:
-            (self._router.pause_reading if is_full else self._router.resume_reading)()
+            self._router.set_paused(is_full)
 
     def _watch_for_idleness(self, was_idle: bool = False) -> None:
         """Ends a gate without clients. Called every GATE_IDLE_S."""

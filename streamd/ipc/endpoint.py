@@ -163,16 +163,11 @@ def check_endpoint(endpoint: str) -> None:
         )
     if "\0" in path:
         raise ConfigError(f"endpoint {endpoint!r}: the path of a socket cannot contain a byte of value 0")
-    if not fits_socket_path_limit(endpoint):
+    if not fits_socket_path(path):
         raise ConfigError(
             f"endpoint {endpoint!r}: a socket's path can have at most {_MAX_PATH_BYTES} bytes, but this one has "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
-
-
-def fits_socket_path_limit(endpoint: str) -> bool:
-    """Whether the path of an ipc:// endpoint is short enough for a socket."""
-    return fits_socket_path(endpoint.removeprefix(_IPC))
 
 
 def socket_path(endpoint: str) -> Path:

@@ -147,28 +147,26 @@ class RecordLink(asyncio.Protocol):
         self._callbacks.on_full(False)
 
     def _handle_records(self) -> None:
-        """Handles records for one turn, and closes the link at the first one that no sound gate sends."""
-        try:
-            self._take_turn()
-        except ProtocolError:
-            self.close()  # on_closed() follows, which ends the gate
-
-    def _take_turn(self) -> None:
         """Handles records for one turn. The rest waits for the next one, and nothing more is read until then."""
         loop = asyncio.get_running_loop()
         self._turn = None
         began_s, processor_began_s = loop.time(), time.thread_time()
-        while loop.time() - began_s < LINK_TURN_S and not self._is_held:
-            record = self._take_record()
-            if record is None:
-                break
-            self._callbacks.on_record(*record)
-            if self.is_closed:
+        try:
+            while loop.time() - began_s < LINK_TURN_S and not self._is_held:
+                record = self._take_record()
+                if record is None:
+                    break
+                self._callbacks.on_record(*record)
+                if self.is_closed:
+                    return
+            pause_s = self._callbacks.measure_pause_s(time.thread_time() - processor_began_s)
+            if self._transport is None:
                 return
-        pause_s = self._callbacks.measure_pause_s(time.thread_time() - processor_began_s)
-        if self._transport is None:
+            is_next_due = pause_s > 0 or (self._has_record() and not self._is_held)
+        except ProtocolError:  # no sound gate sends such a record
+            self.close()  # on_closed() follows, which ends the gate
             return
-        if pause_s > 0 or (self._has_record() and not self._is_held):
+        if is_next_due:
             self._turn = loop.call_later(pause_s, self._handle_records)
         if self._turn is not None or self._is_held:
             self._transport.pause_reading()

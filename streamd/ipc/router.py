@@ -1,7 +1,6 @@
-"""A ROUTER socket at a path, which receives and sends the frames of clients. Outside the client, only it uses ZeroMQ.
+"""ROUTER sockets, which receive and send the frames of clients. Each belongs to the event loop's thread.
 
-The socket belongs to the event loop's thread, never blocks, and is read when its descriptor is readable. That
-descriptor is edge-triggered, and sending may consume the edge, so the socket's state is checked again after each send.
+`Router` serves the clients of this host. The gate for other hosts has its own, on the same `RouterSocket`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _INPUT: Final = int(zmq.POLLIN)
 _CONNECTED: Final = int(zmq.EVENT_ACCEPTED)
 _REJECTED: Final = int(zmq.EVENT_ACCEPT_FAILED)  # of another user than the one that is served
 _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
-_MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
+MONITOR_EVENT: Final = struct.Struct("=Hi")  # event number and value, as a monitor socket sends them
 
 FrameHandler = Callable[[bytes, bytes], object]
 
@@ -45,7 +44,141 @@ class FrameSender(Protocol):
         ...
 
 
-class Router:
+class SocketReader:
+    """Calls `receive`, which receives one message, whenever `socket` has one. Lives on the event loop.
+
+    The descriptor of a ZeroMQ socket is edge-triggered, silent until the socket was found empty once, and sending may
+    consume its signal. So the socket's state is read before the first wait, and again after each send.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], receive: Callable[[], None]) -> None:
+        self._socket = socket
+        self._receive = receive
+        self._scheduled: asyncio.Handle | None = None
+        self._is_paused = False
+        self._descriptor = socket.FD
+        asyncio.get_running_loop().add_reader(self._descriptor, self._read_messages)
+        self.schedule_read()
+
+    def schedule_read(self) -> None:
+        """Reads soon. Call it after each send to the socket."""
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._read_messages)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Stops to read, or goes on. Messages that arrive meanwhile wait, and then in the queues of those who send."""
+        self._is_paused = is_paused
+        if not is_paused:
+            self.schedule_read()
+
+    def _read_messages(self) -> None:
+        self._scheduled = None
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + LINK_TURN_S
+        while loop.time() < end_s:
+            if self._is_paused or not has_input(self._socket):
+                return
+            self._receive()
+        self.schedule_read()  # other callbacks run first, and no further signal comes for what has arrived
+
+    def close(self) -> None:
+        """Stops to read for good. Call it before the socket is closed."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        self._is_paused = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received."""
+    return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & _INPUT)
+
+
+class RouterSocket:
+    """A ROUTER socket for the frames of clients, with the bounds that hold at every address. Lives on the event loop.
+
+    `_start_reading` calls `_receive_frame` for each frame, which a subclass defines. Nothing here waits.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._socket = context.socket(zmq.ROUTER)
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._reader: SocketReader | None = None
+        self._readers: list[SocketReader] = []  # of the socket and of its monitor
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, ROUTER_QUEUE),
+            (zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+        ):
+            self._socket.setsockopt(option, value)
+
+    def _bind(self, listening: socket.socket, address: str) -> None:
+        """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
+        self._socket.setsockopt(zmq.USE_FD, listening.detach())
+        self._socket.bind(address)
+
+    def _watch_connections(self, events: int, receive_event: Callable[[], None]) -> None:
+        """Calls `receive_event` for each of these `events` of connections, which it reads from the monitor."""
+        self._monitor = self._socket.get_monitor_socket(events)
+        self._readers.append(SocketReader(self._monitor, receive_event))
+
+    def _start_reading(self) -> None:
+        self._reader = SocketReader(self._socket, self._receive_frame)
+        self._readers.append(self._reader)
+
+    def _receive_frame(self) -> None:
+        raise NotImplementedError
+
+    def _receive(self) -> tuple[bytes, bytes, zmq.Frame]:
+        """Receives one frame: identity, data, and what libzmq knows of it.
+
+        The data are empty for a frame in parts, which no client of ours sends.
+        """
+        identity, frame = self._socket.recv(_NO_WAIT), self._socket.recv(_NO_WAIT, copy=False)
+        if not frame.more:
+            return identity, frame.bytes, frame
+        self._socket.recv_multipart(_NO_WAIT)
+        return identity, b"", frame
+
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        """Sends to one client, and never waits. False when the client is gone or does not read."""
+        router = self._socket
+        try:
+            router.send(identity, _NO_WAIT_MORE)
+            if pixels is None:
+                router.send(data, _NO_WAIT)
+            else:
+                router.send(data, _NO_WAIT_MORE)
+                router.send(pixels, _NO_WAIT, copy=False)
+        except zmq.ZMQError:
+            return False
+        finally:
+            # A send, also a failed one, may consume the signal of a frame that has arrived.
+            if self._reader is not None:
+                self._reader.schedule_read()
+        return True
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Reads no more frames, or reads again. Clients that send more meanwhile wait in their own queues."""
+        if self._reader is not None:
+            self._reader.set_paused(is_paused)
+
+    def close(self) -> None:
+        """Closes the socket, and all connections with it."""
+        for reader in self._readers:
+            reader.close()
+        self._readers.clear()
+        self._reader = None
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._monitor = None
+        self._socket.close(0)
+
+
+class Router(RouterSocket):
     """The ROUTER of one path.
 
     A socket that was handed over (`handed`) is used as it is, and every connection to it is accepted. Otherwise it
@@ -62,18 +195,16 @@ class Router:
         max_descriptors: int = SPARE_DESCRIPTORS,
         user: int | None = None,
     ) -> None:
+        self._context = zmq.Context(io_threads=1)
+        super().__init__(self._context)
         self.path = path
         self._mode = mode
         self._handed = handed
         self._max_descriptors = max_descriptors
-        self._user = user
-        self._context = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] | None = None
         self._limiter: ConnectionLimiter | None = None
-        self._monitor: zmq.Socket[bytes] | None = None
-        self._handle_frame: FrameHandler | None = None
-        self._scheduled_read: asyncio.Handle | None = None
-        self._is_paused = False
+        self._handle_frame: FrameHandler = lambda _identity, _frame: None
+        if user is not None:
+            self._socket.setsockopt(zmq.IPC_FILTER_UID, user)
 
     @property
     def connection_count(self) -> int:
@@ -83,143 +214,52 @@ class Router:
     def start_listening(self, handle_frame: FrameHandler) -> None:
         """Listens, and calls `handle_frame(identity, frame)` from now on. Raises OSError, also for ZeroMQ's errors."""
         self._handle_frame = handle_frame
-        router = self._context.socket(zmq.ROUTER)
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.LINGER, 0)
-        router.setsockopt(zmq.SNDHWM, ROUTER_QUEUE)
-        router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES)
-        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        if self._user is not None:
-            router.setsockopt(zmq.IPC_FILTER_UID, self._user)
-        self._socket = router
         try:
             if self._handed is not None:  # libzmq closes the descriptor, and leaves the path
-                self._bind_listening_socket(self._handed, str(self.path))
+                self._bind(self._handed, f"ipc://{self.path}")
             else:
-                self._monitor = router.get_monitor_socket(_CONNECTED | _REJECTED | _DISCONNECTED)
-                asyncio.get_running_loop().add_reader(self._monitor.FD, self._handle_connection_events)
+                self._watch_connections(_CONNECTED | _REJECTED | _DISCONNECTED, self._receive_connection_event)
                 self._limiter = ConnectionLimiter(
                     self.path,
                     self._mode,
                     self._max_descriptors,
-                    self._bind_listening_socket,
-                    self._unbind_listening_socket,
+                    lambda waiting, name: self._bind(waiting, f"ipc://{name}"),
+                    lambda name: self._socket.unbind(f"ipc://{name}"),
                 )
-                # The descriptor of a ZeroMQ socket stays silent until the socket was found empty once.
-                self._handle_connection_events()
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
-        self._read_frames()
+        self._start_reading()
 
     def renew_if_gone(self) -> bool:
         """Listens at the path again if its socket is gone. Returns whether it was. Raises OSError."""
         return self._limiter is not None and self._limiter.renew_if_gone()
 
-    def _bind_listening_socket(self, waiting: socket.socket, name: str) -> None:
-        """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
-        assert self._socket is not None  # noqa: S101 - start_listening has set it
-        self._socket.setsockopt(zmq.USE_FD, waiting.detach())
-        self._socket.bind(f"ipc://{name}")
+    def _receive_connection_event(self) -> None:
+        """Reports a connection that was accepted, rejected or ended to the limiter."""
+        assert self._monitor is not None and self._limiter is not None  # noqa: S101, PT018 - its own reader calls this
+        event, address = self._monitor.recv_multipart(_NO_WAIT)
+        number, name = MONITOR_EVENT.unpack_from(event)[0], os.fsdecode(address).removeprefix("ipc://")
+        if number != _DISCONNECTED:
+            self._limiter.on_connection_accepted(name)
+        if number != _CONNECTED:
+            self._limiter.on_connection_ended(name)
 
-    def _unbind_listening_socket(self, name: str) -> None:
-        """Ends a listening socket of libzmq, whose connections have all ended."""
-        assert self._socket is not None  # noqa: S101 - as above
-        self._socket.unbind(f"ipc://{name}")
-
-    def _handle_connection_events(self) -> None:
-        """Reports connections that were accepted, rejected or ended to the limiter."""
-        monitor, limiter = self._monitor, self._limiter
-        while monitor is not None and limiter is not None and _has_socket_input(monitor):
-            event, address = monitor.recv_multipart(_NO_WAIT)
-            number, name = _MONITOR_EVENT.unpack_from(event)[0], os.fsdecode(address).removeprefix("ipc://")
-            if number != _DISCONNECTED:
-                limiter.on_connection_accepted(name)
-            if number != _CONNECTED:
-                limiter.on_connection_ended(name)
-
-    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
-        """Sends to one client, and never waits. False when the client is gone or does not read."""
-        router = self._socket
-        if router is None:
-            return False
-        try:
-            router.send(identity, _NO_WAIT_MORE)
-            if pixels is None:
-                router.send(data, _NO_WAIT)
-            else:
-                router.send(data, _NO_WAIT_MORE)
-                router.send(pixels, _NO_WAIT, copy=False)
-        except zmq.ZMQError:
-            return False
-        finally:
-            # A send, also a failed one, may consume the signal of a frame that has arrived.
-            self._schedule_frame_read()
-        return True
-
-    def pause_reading(self) -> None:
-        """Reads no further frames. Clients that send more wait in their own queues."""
-        self._is_paused = True
-
-    def resume_reading(self) -> None:
-        """Reads frames again."""
-        self._is_paused = False
-        self._schedule_frame_read()
-
-    def _schedule_frame_read(self) -> None:
-        if self._scheduled_read is None:
-            self._scheduled_read = asyncio.get_running_loop().call_soon(self._read_frames)
-
-    def _read_frames(self) -> None:
-        self._scheduled_read = None
-        router, receive = self._socket, self._handle_frame
-        if router is None or receive is None:
-            return
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + LINK_TURN_S
-        while loop.time() < end_s:
-            if self._is_paused or not _has_socket_input(router):
-                return
-            receive(*_receive_frame(router))
-        # Other callbacks run first, and reading continues after them: the descriptor gives no further signal for frames
-        # that have already arrived.
-        self._schedule_frame_read()
+    def _receive_frame(self) -> None:
+        identity, data, _ = self._receive()
+        self._handle_frame(identity, data)
 
     def close(self) -> None:
         """Closes the socket, and removes the one at the path unless it was handed over."""
-        if self._scheduled_read is not None:
-            self._scheduled_read.cancel()
         if self._limiter is not None:
             self._limiter.close()
             self._limiter = None
-        if self._socket is not None and self._monitor is not None:
-            asyncio.get_running_loop().remove_reader(self._monitor.FD)
-            self._socket.disable_monitor()
-            self._monitor.close(0)
-            self._monitor = None
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket.FD)
-            self._socket.close(0)
-            self._socket = None
+        super().close()
         self._context.destroy(0)
         if self._handed is None:
             with suppress(OSError):  # its folder is gone
                 self.path.unlink()
         else:
             self._handed.close()  # open still if it never began to listen
-
-
-def _has_socket_input(router: zmq.Socket[bytes]) -> bool:
-    return bool(cast("int", router.getsockopt(zmq.EVENTS)) & _INPUT)
-
-
-def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
-    """Receives one frame: identity and data. The data are empty for a frame in parts, which no client of ours sends."""
-    identity, frame = router.recv(_NO_WAIT), router.recv(_NO_WAIT, copy=False)
-    if not frame.more:
-        return identity, frame.bytes
-    router.recv_multipart(_NO_WAIT)
-    return identity, b""
 
 
 # --- Limits the connections to a ZeroMQ socket, which has no limit of its own.

@@ -7,7 +7,7 @@ import fcntl
 import os
 from typing import Final
 
-from streamd.ipc.mapping import map_readable
+from streamd.ipc.mapping import map_readable, map_writable
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 3
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -74,6 +74,29 @@ class SlotStore:
     def close(self) -> None:
         for slot in list(self._descriptors):
             self.drop_slot(slot)
+
+
+class MappedSlots:
+    """The slots that a process which fills them has mapped, by serial.
+
+    A task that still uses a slot holds its memory, so a mapping lasts until that task is over.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[int, memoryview] = {}
+
+    def map_slot(self, slot: int, slot_bytes: int, descriptors: list[int]) -> memoryview:
+        """Returns the memory of a slot. One that is new comes with the first of `descriptors`, which is taken out."""
+        if slot not in self._slots:
+            descriptor = descriptors.pop(0)
+            self._slots[slot] = map_writable(descriptor, slot_bytes)
+            os.close(descriptor)  # the mapping outlives it
+        return self._slots[slot]
+
+    def unmap_slots(self, slots: tuple[int, ...]) -> None:
+        """Forgets slots that the daemon is about to close."""
+        for slot in slots:
+            self._slots.pop(slot, None)
 
 
 def create_memfd(name: str, nbytes: int) -> int:

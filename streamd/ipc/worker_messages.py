@@ -27,8 +27,8 @@ RowNumbers = npt.NDArray[np.uint16]
 _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
-_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK, _DIED, _CLUSTER = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
-_INSPECT, _INSPECTED = 12, 13
+# The kinds of the records that are structures of C; `_PACKED_COMMANDS` and `_PACKED_REPORTS` have the others.
+_TASK, _DROP, _DONE, _CLOSE = 2, 3, 5, 6
 # Kind, whether it is a suspect, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch.
 _TASK_HEAD: Final = struct.Struct("<B?HIQQQIxxxxQ")
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
@@ -222,14 +222,14 @@ class ClusterChanged:
 
 WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | RowsInspected | WorkerDied | ClusterChanged
 
-_open: Final = msgspec.msgpack.Decoder(OpenStream)
-_inspect: Final = msgspec.msgpack.Decoder(InspectRows)
-_inspected: Final = msgspec.msgpack.Decoder(RowsInspected)
-_ready: Final = msgspec.msgpack.Decoder(StreamReady)
-_unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
-_remark: Final = msgspec.msgpack.Decoder(StreamRemark)
-_died: Final = msgspec.msgpack.Decoder(WorkerDied)
-_cluster: Final = msgspec.msgpack.Decoder(ClusterChanged)
+# The records that are MessagePack behind their kind.
+_PACKED_COMMANDS: Final[Mapping[int, type[WorkerCommand]]] = {1: OpenStream, 12: InspectRows}
+_PACKED_REPORTS: Final[Mapping[int, type[WorkerReport]]] = {
+    4: StreamReady, 7: StreamOpenFailed, 9: StreamRemark, 10: WorkerDied, 11: ClusterChanged, 13: RowsInspected,
+}  # fmt: skip
+_KINDS: Final = {record: kind for kind, record in [*_PACKED_COMMANDS.items(), *_PACKED_REPORTS.items()]}
+_command_decoders: Final = {kind: msgspec.msgpack.Decoder(record) for kind, record in _PACKED_COMMANDS.items()}
+_report_decoders: Final = {kind: msgspec.msgpack.Decoder(record) for kind, record in _PACKED_REPORTS.items()}
 _done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[BadSample, ...], str])
 
 
@@ -250,22 +250,21 @@ def encode_command(command: WorkerCommand) -> bytes:
             )
             rows, ids = command.rows.astype(_ROW, copy=False), command.ids.astype(_ID, copy=False)
             return head + rows.tobytes() + ids.tobytes()
-        case OpenStream():
-            record, spec = bytes([_STREAM]) + msgspec.msgpack.encode(command), command.spec
+        case CloseStream():
+            return _CLOSE_RECORD.pack(_CLOSE, command.number)
+        case UnmapSlots():
+            return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
+        case OpenStream() | InspectRows():
+            record = bytes([_KINDS[type(command)]]) + msgspec.msgpack.encode(command)
             # A worker would die of a record that is too large to be read, and so would the next one.
-            if len(record) > MAX_RECORD_BYTES:
+            if isinstance(command, OpenStream) and len(record) > MAX_RECORD_BYTES:
+                spec = command.spec
                 raise ConfigError(
                     f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, but "
                     f"at most {MAX_RECORD_BYTES} are allowed; combine similar columns into one label, with from: "
                     "[columns]"
                 )
             return record
-        case CloseStream():
-            return _CLOSE_RECORD.pack(_CLOSE, command.number)
-        case InspectRows():
-            return bytes([_INSPECT]) + msgspec.msgpack.encode(command)
-        case UnmapSlots():
-            return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
 
 
 def decode_command(data: bytes) -> WorkerCommand:
@@ -280,14 +279,12 @@ def decode_command(data: bytes) -> WorkerCommand:
                 rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
                 ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
                 return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch, is_suspect)
-            case 1:
-                return _open.decode(data[1:])
             case 6:
                 return CloseStream(_CLOSE_RECORD.unpack(data)[1])
             case 3:
                 return UnmapSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
-            case 12:
-                return _inspect.decode(data[1:])
+            case kind if kind in _command_decoders:
+                return _command_decoders[kind].decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker got a record of unknown kind {kind}")
     except _DAMAGE as error:
@@ -296,24 +293,11 @@ def decode_command(data: bytes) -> WorkerCommand:
 
 def encode_report(report: WorkerReport) -> bytes:
     """Returns a report as one record."""
-    match report:
-        case TaskDone():
-            times = report.read_ns, report.decode_ns, report.idle_ns, report.waited_ns
-            head = _DONE_HEAD.pack(_DONE, bool(report.unfit), len(report.bad), report.gathered, report.number, *times)
-            told = (report.bad, report.unfit)
-            return head + (msgspec.msgpack.encode(told) if report.bad or report.unfit else b"")
-        case StreamReady():
-            return bytes([_READY]) + msgspec.msgpack.encode(report)
-        case StreamOpenFailed():
-            return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
-        case StreamRemark():
-            return bytes([_REMARK]) + msgspec.msgpack.encode(report)
-        case RowsInspected():
-            return bytes([_INSPECTED]) + msgspec.msgpack.encode(report)
-        case WorkerDied():
-            return bytes([_DIED]) + msgspec.msgpack.encode(report)
-        case ClusterChanged():
-            return bytes([_CLUSTER]) + msgspec.msgpack.encode(report)
+    if not isinstance(report, TaskDone):
+        return bytes([_KINDS[type(report)]]) + msgspec.msgpack.encode(report)
+    times = report.read_ns, report.decode_ns, report.idle_ns, report.waited_ns
+    head = _DONE_HEAD.pack(_DONE, bool(report.unfit), len(report.bad), report.gathered, report.number, *times)
+    return head + (msgspec.msgpack.encode((report.bad, report.unfit)) if report.bad or report.unfit else b"")
 
 
 def decode_report(data: bytes) -> WorkerReport:
@@ -332,18 +316,8 @@ def decode_report(data: bytes) -> WorkerReport:
                         f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit"
                     )
                 return TaskDone(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
-            case 4:
-                return _ready.decode(data[1:])
-            case 7:
-                return _unopened.decode(data[1:])
-            case 9:
-                return _remark.decode(data[1:])
-            case 10:
-                return _died.decode(data[1:])
-            case 11:
-                return _cluster.decode(data[1:])
-            case 13:
-                return _inspected.decode(data[1:])
+            case kind if kind in _report_decoders:
+                return _report_decoders[kind].decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:

@@ -7,7 +7,6 @@ own; the bridge copies the rows into the slots, once, and reports. When the daem
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections import OrderedDict, deque
@@ -25,9 +24,9 @@ from streamd.core.spec import PixelId, StreamSpec
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ProtocolError
 from streamd.ipc.frames import bundle_records
-from streamd.ipc.mapping import map_writable
 from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.record_link import receive_command_records
+from streamd.ipc.slots import MappedSlots
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
@@ -128,7 +127,8 @@ class Bridge:
     def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
         match decode_command(data):
             case FillRows() as task:
-                self._tasks[task.number] = _BridgeTask(task, self._slots.map_slot_of(task, descriptors))
+                memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
+                self._tasks[task.number] = _BridgeTask(task, memory)
                 self._table.add_task(task.number, task.stream, is_alone=task.is_suspect)
             case UnmapSlots(slots):
                 self._slots.unmap_slots(slots)
@@ -444,29 +444,6 @@ class ReferenceWorker:
 
     def on_worker_died(self, worker: object, death: WorkerDied) -> None:
         """Is never called: `run` waits for the end itself."""
-
-
-# --- The slots that a bridge has mapped, and the copy of a result's rows into one of them.
-
-
-class MappedSlots:
-    """Slots by serial. A task that still uses one holds its memory, so a mapping lasts until that task is over."""
-
-    def __init__(self) -> None:
-        self._slots: dict[int, memoryview] = {}
-
-    def map_slot_of(self, task: FillRows, descriptors: list[int]) -> memoryview:
-        """Returns the memory of a task's slot. A slot that is new comes with the first of `descriptors`."""
-        if task.slot not in self._slots:
-            descriptor = descriptors.pop(0)
-            self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
-            os.close(descriptor)  # the mapping outlives it
-        return self._slots[task.slot]
-
-    def unmap_slots(self, slots: tuple[int, ...]) -> None:
-        """Forgets slots that the daemon is about to close."""
-        for slot in slots:
-            self._slots.pop(slot, None)
 
 
 def write_rows(spec: StreamSpec, task: FillRows, rows: npt.NDArray[np.uint8], memory: memoryview) -> None:

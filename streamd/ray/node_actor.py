@@ -26,8 +26,8 @@ import numpy.typing as npt
 import streamd
 from streamd.core import log
 from streamd.core.host import make_temporary_folder, read_regular_file
-from streamd.core.slot_layout import SlotTensor, compute_layout
-from streamd.core.spec import StreamSpec, compute_identity
+from streamd.core.slot_layout import SlotTensor, compute_layout, compute_slot_bytes
+from streamd.core.spec import compute_identity
 from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
@@ -55,7 +55,6 @@ from streamd.limits import (
     MAX_TRANSFORM_SOURCES_BYTES,
     MIB,
     NODE_TASKS_AHEAD,
-    PAGE_BYTES,
     WORKER_RESPAWN_MAX_S,
     WORKER_RESPAWN_S,
 )
@@ -73,14 +72,6 @@ class NodeDescription:
     pid: int
 
 
-_describe_decoder: Final = msgspec.json.Decoder(NodeDescription)
-
-
-def decode_description(data: bytes) -> NodeDescription:
-    """Returns the description that an actor gave. Raises msgspec.MsgspecError."""
-    return _describe_decoder.decode(data)
-
-
 class NodeActor:
     """Runs the decode processes of one node. Ray creates it there, and ends it with the bridge."""
 
@@ -92,7 +83,7 @@ class NodeActor:
         self._running: asyncio.Task[None] | None = None
 
     async def describe(self) -> bytes:
-        """Starts the decode processes; returns this node's description."""
+        """Starts the decode processes; returns this node's NodeDescription as JSON."""
         if self._running is None:
             self._running = asyncio.create_task(self._workers.run(), name="workers")
         return msgspec.json.encode(NodeDescription(streamd.__version__, platform.node(), os.getpid()))
@@ -108,9 +99,10 @@ class NodeActor:
     async def open_stream(self, data: bytes) -> bytes:
         """Opens a stream whose manifest this node has, if its data are here; returns StreamReady or StreamOpenFailed.
 
-        The data are proven by the sizes of files drawn by seed from the manifest.
+        `data` are a StreamParcel as MessagePack. The stream's own data are proven by the sizes of files drawn by seed
+        from the manifest.
         """
-        parcel = decode_parcel(data)
+        parcel = msgspec.msgpack.decode(data, type=StreamParcel)
         number = parcel.command.number
         try:
             command = await asyncio.to_thread(self._prepare_stream, parcel)
@@ -245,20 +237,13 @@ class StreamParcel:
     sources: dict[str, bytes] = field(default_factory=dict)
 
 
-_decoder = msgspec.msgpack.Decoder(StreamParcel)
-
-
 def pack_stream(command: OpenStream) -> StreamParcel:
     """Returns the parcel of a stream that this host has. Raises ConfigError, and OSError if a file cannot be read."""
     at = Path(command.manifest).stat()
     # A manifest with the same content may have been listed at another time or place, so both are part of its key.
     key = f"{command.spec.content_id} {command.manifest} {at.st_size} {at.st_mtime_ns}"
-    return StreamParcel(command, key, _read_sources(command))
-
-
-def _read_sources(command: OpenStream) -> dict[str, bytes]:
     if command.transform is None:
-        return {}
+        return StreamParcel(command, key)
     folder = Path(command.transform.folder)
     files = find_source_files(command.transform.module, folder).values()
     sources = {path.relative_to(folder).as_posix(): read_regular_file(path) for path in files}
@@ -268,17 +253,7 @@ def _read_sources(command: OpenStream) -> dict[str, bytes]:
             f"streams.{command.spec.name}.transform: its modules have {size // MIB} MiB, and at most "
             f"{MAX_TRANSFORM_SOURCES_BYTES // MIB} are sent to nodes; install them there instead"
         )
-    return sources
-
-
-def encode_parcel(parcel: StreamParcel) -> bytes:
-    """Returns a parcel as bytes."""
-    return msgspec.msgpack.encode(parcel)
-
-
-def decode_parcel(data: bytes) -> StreamParcel:
-    """Returns the parcel that `encode_parcel` wrote."""
-    return _decoder.decode(data)
+    return StreamParcel(command, key, sources)
 
 
 # --- The decode processes of one node: kept alive, given tasks, and what their ends say about a row.
@@ -350,7 +325,7 @@ class NodeWorkers:
         The rows lie as a batch of their own, with their labels. There are none if the process has died.
         """
         spec = self._commands[task.stream].spec
-        nbytes = _compute_rows_bytes(spec, task.rows.size)
+        nbytes = compute_slot_bytes(spec, task.rows.size)
         free = self._free_slots.setdefault(nbytes, [])
         slot = free.pop() if free else next(self._slot_numbers)
         outcome = asyncio.get_running_loop().create_future()
@@ -457,8 +432,3 @@ class NodeWorkers:
 def _set_outcome(task: _NodeTask, outcome: TaskDone | WorkerDied) -> None:
     if not task.outcome.done():
         task.outcome.set_result(outcome)
-
-
-def _compute_rows_bytes(spec: StreamSpec, rows: int) -> int:
-    """Returns the bytes of a slot for so many rows, in whole pages."""
-    return -(-compute_layout(spec, rows).size_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +20,7 @@ from streamd.errors import StreamdError
 from streamd.ipc.worker_messages import OpenStream, StreamReady, decode_report, format_error_reason
 from streamd.limits import NODE_RETRY_S, NODE_START_S
 from streamd.ray.cluster import Cluster, NodeLostError, RayNode
-from streamd.ray.node_actor import StreamParcel, decode_description, encode_parcel, pack_stream
+from streamd.ray.node_actor import NodeDescription, StreamParcel, pack_stream
 from streamd.ray.task_table import ClusterNode
 
 # --- The streams that a bridge offers to nodes: what each needs to open one, and the pixels that it must make.
@@ -61,8 +62,6 @@ class OfferedStream:
                 self._manifest = await asyncio.to_thread(lambda: put_bytes(np.memmap(path, np.uint8, "r")))
             return self._manifest
 
-
-# --- One node of the cluster, from its actor's start to its end: it proves itself for each stream before it gets ...
 
 _FAULTS: Final = (StreamdError, OSError, TimeoutError)
 
@@ -126,7 +125,7 @@ class NodeKeeper:
         self._set_state("starting", self.node.describe_shortage(self.cluster.needed_resources))
         try:
             async with asyncio.timeout(NODE_START_S):
-                description = decode_description(await self.actor.describe())
+                description = msgspec.json.decode(await self.actor.describe(), type=NodeDescription)
         except TimeoutError as error:
             why = self.reason or "its processors or its environment were not ready"
             raise StreamdError(f"its actor did not start within {NODE_START_S:.0f} s: {why}") from error
@@ -174,7 +173,7 @@ class NodeKeeper:
         parcel = await stream.pack()
         if not await actor.has_manifest(parcel.manifest_key):
             await actor.receive_manifest(parcel.manifest_key, await stream.put_manifest(self.cluster.put_bytes))
-        report = decode_report(await actor.open_stream(encode_parcel(parcel)))
+        report = decode_report(await actor.open_stream(msgspec.msgpack.encode(parcel)))
         if not isinstance(report, StreamReady):
             return getattr(report, "reason", "it gave no answer")
         if PixelId(report.pixel_id) != wanted:

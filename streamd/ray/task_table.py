@@ -97,10 +97,6 @@ class TaskTable:
         if name in self._nodes:
             self._nodes[name].streams.discard(stream)
 
-    def has_proven(self, name: str, stream: int) -> bool:
-        """Whether a node may have tasks of a stream."""
-        return name in self._nodes and stream in self._nodes[name].streams
-
     def is_silent(self, name: str) -> bool:
         """Whether a call of this node is overdue, and nothing came from it since."""
         return name in self._nodes and self._nodes[name].is_silent

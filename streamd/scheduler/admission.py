@@ -78,13 +78,6 @@ class _CreditRequest:
     wanted: int
     already_held: int
 
-    @staticmethod
-    def from_subscription(event: Subscribed, shape: StreamShape, own_slots: int) -> _CreditRequest:
-        # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit
-        # below their number would save nothing.
-        least = max(MIN_CREDIT, own_slots)
-        return _CreditRequest(event.user, shape.slot_bytes, least, clamp_wanted_credit(event) + own_slots, own_slots)
-
 
 @dataclass(frozen=True, slots=True)
 class _Occupancy:
@@ -135,12 +128,6 @@ def compute_tasks_per_worker(
     return max(least, min(MAX_TASKS_AHEAD, wanted))
 
 
-def compute_production_bytes(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> int:
-    """Returns the most bytes that workers fill at a time, for `shape` and the streams of all sessions."""
-    shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    return max(compute_production_slots(each, limits) * each.slot_bytes for each in shapes.values())
-
-
 def compute_least_stream_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
     """Returns the bytes that a stream takes when its only session has the smallest credit.
 
@@ -176,7 +163,11 @@ def admit_session(
     least_bytes = compute_least_stream_bytes(shape, limits)
     if least_bytes > limits.memory_bytes:
         return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, least_bytes))
-    request = _CreditRequest.from_subscription(event, shape, held_over.own_slots)
+    # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit below
+    # their number would save nothing.
+    own_slots = held_over.own_slots
+    least, wanted = max(MIN_CREDIT, own_slots), clamp_wanted_credit(event) + own_slots
+    request = _CreditRequest(event.user, shape.slot_bytes, least, wanted, own_slots)
     occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, held_over.ownerless)
     new_credits = _shrink_credits(request, occupancy)
     if new_credits is None:
@@ -209,8 +200,11 @@ def admit_session(
 def _divide_memory(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> MemoryShares:
     """Returns how sessions and users divide what production leaves, if `shape` is among the streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    ahead = max(compute_production_slots(each, limits) for each in shapes.values())
-    production = MemoryRoom(compute_production_bytes(sessions, limits, shape), ahead)
+    # The most that workers fill at a time.
+    production = MemoryRoom(0, 0)
+    for each in shapes.values():
+        slots = compute_production_slots(each, limits)
+        production = production.at_least(MemoryRoom(slots * each.slot_bytes, slots))
     total = MemoryRoom(limits.memory_bytes, limits.most_slots) - production
     return MemoryShares(total, max(each.slot_bytes for each in shapes.values()), limits.own_user)
 

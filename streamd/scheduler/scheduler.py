@@ -72,14 +72,16 @@ class Scheduler:
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
         self._invariant_checker = InvariantChecker(
-            self._shapes.values(), limits.memory_bytes, limits.own_user, self._measure_session_bytes
+            self._shapes.values(),
+            limits.memory_bytes,
+            limits.own_user,
+            lambda: compute_session_bytes(self.sessions, self._workload.limits),
         )
-        self._limits = limits
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
         self._sessions = SessionTable()
         self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
         self._workload = Workload(self._shapes.values(), limits)
-        self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload, limits)
+        self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload)
         self._shares = fair_share.DecodeShares(limits.own_user)
         self._idle_since_s: float | None = None
         self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
@@ -187,10 +189,8 @@ class Scheduler:
                 return []
             case WorkersChanged(workers, tasks_ahead):
                 # Credits that sessions have stay; the next subscription counts with the new limits.
-                limits = replace(self._limits, workers=workers, tasks_ahead=tasks_ahead)
-                self._limits = limits
+                limits = replace(self._workload.limits, workers=workers, tasks_ahead=tasks_ahead)
                 self._workload.change_limits(limits)
-                self._lease_manager.change_limits(limits)
                 return []
             case DrainRequested():
                 self._is_draining = True
@@ -210,7 +210,7 @@ class Scheduler:
         shape = self._shapes[event.stream]
         earlier = self._lease_manager.ended_sessions.find_inherited_sessions(event, shape, self._sessions)
         held_over = self._lease_manager.ended_sessions.compute_held_over_memory(self._sessions, earlier)
-        answer = admit_session(event, shape, self.sessions, self._limits, held_over)
+        answer = admit_session(event, shape, self.sessions, self._workload.limits, held_over)
         actions: list[Action] = []
         # A denial may shrink credits too: the trainers then release batches, and the new session fits when it retries.
         if answer.shrunk_credits:
@@ -240,10 +240,6 @@ class Scheduler:
                 waiting.gathering_count = 0
                 send_ready_batches(waiting, self._pool, actions)
         return actions
-
-    def _measure_session_bytes(self) -> int:
-        """Returns what all sessions together may take of the memory; there must be one."""
-        return compute_session_bytes(self.sessions, self._limits)
 
     def _grant_credit(self, number: int, upto: int) -> list[Action]:
         actions: list[Action] = []
@@ -275,7 +271,7 @@ class Scheduler:
 
         Returns whether the batch was of the stream as it is now.
         """
-        self._workload.abandon_batch(slot)
+        self._workload.remove_batch(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.may_stay_mapped = True
@@ -301,7 +297,7 @@ class Scheduler:
         Stops the stream if there is no slot at all.
         """
         self._slot_retry_s = now_s + _SLOT_RETRY_S
-        self._workload.abandon_batch(slot)
+        self._workload.remove_batch(slot)
         entry = self._pool.by_slot[slot]
         if not self._pool.remove_denied_slot(entry):
             return self._stop_stream(entry.key.stream, reason, changed=False)
@@ -446,16 +442,11 @@ class LeaseManager:
     another batch, or dropped, if a process may still map it (`may_stay_mapped`).
     """
 
-    def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload, limits: SchedulerLimits) -> None:
+    def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload) -> None:
         self.ended_sessions = EndedSessions()
         self._sessions = sessions
         self._pool = pool
         self._workload = workload
-        self._limits = limits
-
-    def change_limits(self, limits: SchedulerLimits) -> None:
-        """Uses other limits when credits grow from now on."""
-        self._limits = limits
 
     def end_lost_session(self, number: int) -> list[Action]:
         """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
@@ -466,14 +457,14 @@ class LeaseManager:
         The session may have ended before; then only its leases end.
         """
         session = self.retire_session(number)
-        ended = self.ended_sessions.remove_session(number)
+        ended = self.ended_sessions.pop(number, None)
         actions: list[Action] = []
         if ended is not None:
             for slot in ended.leases.values():
                 lent = self._pool.release_lease(slot)
                 # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
                 lent.may_stay_mapped = True
-                lent.may_be_read |= ended.user == self._limits.own_user
+                lent.may_be_read |= ended.user == self._workload.limits.own_user
                 self.cache_or_discard_batch(lent)
             # A successor counts the leases of this same object within its credit, so the ones that have ended are
             # removed from it.
@@ -511,7 +502,8 @@ class LeaseManager:
 
     def _grow_credits(self, actions: list[Action]) -> None:
         held_over = self.ended_sessions.compute_held_over_memory(self._sessions)
-        self.set_credits(compute_grown_credits(tuple(self._sessions.values()), self._limits, held_over), actions)
+        sessions = tuple(self._sessions.values())
+        self.set_credits(compute_grown_credits(sessions, self._workload.limits, held_over), actions)
 
     def _update_successor_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
         """Updates the credit of an ended session's successor after leases of the ended session were released.
@@ -557,7 +549,7 @@ class LeaseManager:
             send_ready_batches(session, self._pool, actions)
         elif ended is not None:
             if not ended.leases:
-                self.ended_sessions.remove_session(event.session)
+                del self.ended_sessions[event.session]
             self._update_successor_credit_and_send(ended, actions)
             self._grow_credits(actions)
         return actions
@@ -567,17 +559,15 @@ class LeaseManager:
         if entry.lease_count or not entry.is_whole:
             return
         # An entry without its key holds a batch of a stream that was replaced. The key may stand for another batch by
-        # now.
-        if self._pool.entries.get(entry.key) is entry and self._is_worth_caching(entry.key):
+        # now. Any other is cached if a session wants it soon, or a later one may.
+        key = entry.key
+        if self._pool.entries.get(key) is entry and (
+            self._is_kept_for_later(key.stream)
+            or any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.list_of_stream(key.stream))
+        ):
             self._pool.cache_batch(entry)
         else:
             self._pool.discard_batch(entry)
-
-    def _is_worth_caching(self, key: BatchKey) -> bool:
-        """Whether a session wants a batch soon, or a later one may."""
-        if self._is_kept_for_later(key.stream):
-            return True
-        return any(each.wants_batch(key, KEEP_STEPS) for each in self._sessions.list_of_stream(key.stream))
 
     def _is_kept_for_later(self, stream: str) -> bool:
         """Whether batches behind all cursors stay too, for a session that starts late or returns.
@@ -672,7 +662,7 @@ class Workload:
     """Counts batches and tasks as they begin and end. `limits` bounds how many are filled at a time."""
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._streams: dict[str, _StreamWorkload] = {}
         # By slot: the stream as it was when the batch was begun. Its name may stand for another stream by now, and what
         # was counted on one must be taken off the same.
@@ -699,12 +689,12 @@ class Workload:
 
     def change_limits(self, limits: SchedulerLimits) -> None:
         """Bounds what is filled at a time anew, as when workers join or leave. Batches in production go on."""
-        self._limits = limits
+        self.limits = limits
         for stream in self._streams.values():
             self._apply_limits(stream)
 
     def _apply_limits(self, stream: _StreamWorkload) -> None:
-        shape, limits = stream.shape, self._limits
+        shape, limits = stream.shape, self.limits
         most = stream.most_batches = compute_production_slots(shape, limits)
         stream.least_batches_ahead = min(most, compute_batches_ahead(shape, limits.workers, TASKS_AHEAD_PER_WORKER))
         stream.batches_ahead = 0
@@ -732,12 +722,12 @@ class Workload:
         ones to be done that nobody else would begin meanwhile.
         """
         if self.is_memory_scarce:
-            return sum(self._tasks_running.values()) >= self._limits.workers * TASKS_AHEAD_PER_WORKER
+            return sum(self._tasks_running.values()) >= self.limits.workers * TASKS_AHEAD_PER_WORKER
         if self.has_sessions_of_several_streams:
             taken = sum(tasks / stream.tasks_beside_others for stream, tasks in self._tasks_running.items())
         else:
             taken = sum(tasks / stream.tasks_per_worker for stream, tasks in self._tasks_running.items())
-        return taken >= self._limits.workers
+        return taken >= self.limits.workers
 
     def can_fill_another_batch(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
@@ -768,10 +758,6 @@ class Workload:
         self._tasks_running[stream] = self._tasks_running.get(stream, 0) + shape.tasks
         self._streams_by_slot[slot] = stream
 
-    def abandon_batch(self, slot: int) -> None:
-        """Uncounts a batch whose production ended without a result."""
-        self._remove_batch(slot)
-
     def estimate_batch_work_s(self, shape: StreamShape) -> float:
         """Returns how long workers are busy with one batch, all their times added."""
         return (self._streams[shape.name].task_work_s or _UNKNOWN_TASK_S) * shape.tasks
@@ -781,12 +767,12 @@ class Workload:
         cost_s, known = self.batch_costs_s.get(stream, 0.0), self._streams.get(stream)
         if known is not None and known.task_work_s:
             # Where the daemon itself is short of time, batches are finished late, and cost the workers no more.
-            cost_s = min(cost_s, known.task_work_s * known.shape.tasks / self._limits.workers)
+            cost_s = min(cost_s, known.task_work_s * known.shape.tasks / self.limits.workers)
         return cost_s >= KEEP_COST_S
 
     def finish_batch(self, slot: int, started_s: float, now_s: float, busy_s: float = 0.0) -> None:
         """Uncounts a batch that is whole, and updates what a batch of its stream costs. `busy_s` of 0 is unknown."""
-        stream = self._remove_batch(slot)
+        stream = self.remove_batch(slot)
         if busy_s > 0:
             task_s = busy_s / stream.shape.tasks
             known_work_s = stream.task_work_s or task_s
@@ -799,7 +785,8 @@ class Workload:
         self._last_done_s = now_s
         self._update_tasks_per_worker(stream)
 
-    def _remove_batch(self, slot: int) -> _StreamWorkload:
+    def remove_batch(self, slot: int) -> _StreamWorkload:
+        """Uncounts a batch whose production has ended, with or without a result; returns its stream."""
         stream = self._streams_by_slot.pop(slot)
         stream.batches_running -= 1
         self._tasks_running[stream] -= stream.shape.tasks
@@ -810,14 +797,14 @@ class Workload:
     def _update_tasks_per_worker(self, stream: _StreamWorkload) -> None:
         """Adjusts how many tasks a worker is given to what a task costs."""
         shape = stream.shape
-        task_s = self.batch_costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks
-        depth = compute_tasks_per_worker(task_s, self._limits.tasks_ahead)
+        task_s = self.batch_costs_s.get(shape.name, 0.0) * self.limits.workers / shape.tasks
+        depth = compute_tasks_per_worker(task_s, self.limits.tasks_ahead)
         # What the worker itself takes counts here: another stream's batch would wait for so much.
         stream.tasks_beside_others = min(
-            depth, compute_tasks_per_worker(stream.task_work_s, self._limits.tasks_ahead, WORK_BESIDE_OTHERS_S)
+            depth, compute_tasks_per_worker(stream.task_work_s, self.limits.tasks_ahead, WORK_BESIDE_OTHERS_S)
         )
         # This runs for every batch, but the depth rarely changes. Under new limits there are no `batches_ahead` yet.
         if depth != stream.tasks_per_worker or not stream.batches_ahead:
             stream.tasks_per_worker = depth
             self._have_horizons_grown = True
-            stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self._limits.workers, depth))
+            stream.batches_ahead = min(stream.most_batches, compute_batches_ahead(shape, self.limits.workers, depth))

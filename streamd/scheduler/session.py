@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
-from streamd.core.steps import RankSteps, StepPosition
+from streamd.core.spec import BatchKey, Cursor, RankSteps, Segment, StepPosition, StreamShape
 from streamd.core.text import format_count
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.scheduler.events import Subscribed
@@ -48,32 +47,16 @@ class HeldOverMemory:
         return sum_holdings(self.ownerless).slot_count
 
 
-class EndedSessions(Mapping[int, EndedSession]):
-    """The ended sessions of which batches are held, by session number."""
+class EndedSessions(dict[int, EndedSession]):
+    """The ended sessions of which batches are held, by session number.
 
-    def __init__(self) -> None:
-        self._sessions: dict[int, EndedSession] = {}
-
-    def __getitem__(self, session: int) -> EndedSession:
-        return self._sessions[session]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._sessions)
-
-    def __len__(self) -> int:
-        return len(self._sessions)
+    One is taken out when it has no leases any more, or when their releases cannot be reported any more.
+    """
 
     def add_session(self, session: int, slot_bytes: int, leases: dict[int, int], user: int = 0) -> None:
         """Adds a session that has ended, if it has leases. Takes over `leases`: delivery number -> slot."""
         if leases:
-            self._sessions[session] = EndedSession(slot_bytes, leases, user=user)
-
-    def remove_session(self, session: int) -> EndedSession | None:
-        """Removes a session that has no leases any more, or whose releases cannot be reported any more.
-
-        Returns it, or None if it is not here.
-        """
-        return self._sessions.pop(session, None)
+            self[session] = EndedSession(slot_bytes, leases, user=user)
 
     def find_inherited_sessions(
         self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
@@ -84,7 +67,7 @@ class EndedSessions(Mapping[int, EndedSession]):
         that is active.
         """
         # A credit counts batches and not bytes, so batches of another size cannot count within it.
-        named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
+        named = {number: self[number] for number in event.earlier if number in self}
         return {
             number: each
             for number, each in named.items()
@@ -101,7 +84,7 @@ class EndedSessions(Mapping[int, EndedSession]):
         mine = own or {}
         ownerless = tuple(
             SlotHolding(each.user, each.slot_bytes, len(each.leases))
-            for number, each in self._sessions.items()
+            for number, each in self.items()
             if number not in mine and each.successor not in active_sessions
         )
         return HeldOverMemory(ownerless, sum(len(each.leases) for each in mine.values()))

@@ -95,9 +95,24 @@ class SlotPool:
 
         Returns None if no slot can be freed. A batch that `is_modest` evicts only batches that are worth less than it.
         """
-        slot = self._find_slot(slot_bytes, demand, key if is_modest else None)
-        if slot is None:
-            return None
+        # Each turn that does not end the loop evicts one slot. The slot freed last comes first, since its memory is the
+        # most likely to be in the processor's cache.
+        while True:
+            if free := self.free_slots.get(slot_bytes):
+                slot = free.pop()
+                break
+            if self.used_bytes + slot_bytes <= self.memory_bytes and self._slot_count < self.most_slots:
+                slot = self._next_slot
+                self._next_slot += 1
+                self._slot_count += 1
+                self.used_bytes += slot_bytes
+                break
+            # If a slot does not fit once all empty slots and cached batches are gone, none is evicted in vain.
+            empty = sum(size * len(slots) for size, slots in self.free_slots.items())
+            if self.used_bytes - empty - self._cached_bytes + slot_bytes > self.memory_bytes:
+                return None
+            if not self._evict_one(slot_bytes, demand, key if is_modest else None):
+                return None
         entry = SlotEntry(key, slot, slot_bytes)
         self.entries[key] = self.by_slot[slot] = entry
         return entry
@@ -179,26 +194,7 @@ class SlotPool:
         # A copy, since callers discard entries while they iterate.
         return iter([entry for entry in self.entries.values() if entry.key.stream == stream])
 
-    # --- finding a slot
-
-    def _find_slot(self, slot_bytes: int, demand: BatchDemand, modest: BatchKey | None) -> int | None:
-        # Each turn that does not return evicts one slot, so the loop ends. The slot freed last comes first, since its
-        # memory is the most likely to be in the processor's cache.
-        while True:
-            if free := self.free_slots.get(slot_bytes):
-                return free.pop()
-            if self.used_bytes + slot_bytes <= self.memory_bytes and self._slot_count < self.most_slots:
-                slot = self._next_slot
-                self._next_slot += 1
-                self._slot_count += 1
-                self.used_bytes += slot_bytes
-                return slot
-            # If a slot does not fit once all empty slots and cached batches are gone, none is evicted in vain.
-            empty = sum(size * len(slots) for size, slots in self.free_slots.items())
-            if self.used_bytes - empty - self._cached_bytes + slot_bytes > self.memory_bytes:
-                return None
-            if not self._evict_one(slot_bytes, demand, modest):
-                return None
+    # --- eviction
 
     def _evict_one(self, slot_bytes: int, demand: BatchDemand, modest: BatchKey | None) -> bool:
         """Frees one slot: an empty one of another size, else that of the cached batch that is worth least.

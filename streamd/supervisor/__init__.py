@@ -2,6 +2,6 @@
 
 The daemon supervises those of its own host, a node of a cluster those of that node.
 
-worker_process    a process behind a socket pair, its tasks and mapped slots; a decode process, its deadlines and end
-crashes           what the end of a process says about a sample or a transform; the timer of a busy process
+worker_process    a process behind a socket pair, its tasks and mapped slots; a decode process, its deadlines, the timer
+                  of a busy one, and what its end says about a sample or a transform
 """

@@ -30,9 +30,9 @@ from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records
 from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
-from streamd.ipc.mapping import map_writable
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
 from streamd.ipc.record_link import DatagramSender, receive_command_records
+from streamd.ipc.slots import MappedSlots
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     CloseStream,
@@ -82,7 +82,7 @@ class Worker:
         self._readers: dict[int, StreamReader] = {}
         self._pending_streams: dict[int, OpenStream] = {}
         self._chores: set[asyncio.Future[None]] = set()
-        self._slots: dict[int, memoryview] = {}
+        self._slots = MappedSlots()
         self._queue: deque[tuple[FillRows, memoryview, PendingRead]] = deque()
         self._pace = ReadPace()
         self._cache_publisher = CachePublisher()
@@ -144,8 +144,12 @@ class Worker:
             self._cache_publisher.schedule_publish(source.cache)
             while source.cache.remarks:
                 self._pending_reports.append(encode_report(StreamRemark(task.stream, source.cache.remarks.pop(0))))
-        if filling.label_fits:
-            self._tell_label_fits(filling, task.stream)
+        # The operator is told once that labels were drawn on other sizes than pictures have.
+        for name, fit in sorted(filling.label_fits) if filling.label_fits else ():
+            said = (task.stream, name, fit)
+            if fit != "same" and said not in self._told_fits:
+                self._told_fits.add(said)
+                self._pending_reports.append(encode_report(StreamRemark(task.stream, format_label_fit(name, fit))))
         filling.write_labels()
         unfit = ""
         if source.transform is not None:
@@ -189,14 +193,6 @@ class Worker:
         for part in split_group_result(found):
             self._sender.send(encode_report(part))
 
-    def _tell_label_fits(self, runner: TaskRunner, stream: int) -> None:
-        """Tells the operator once that labels were drawn on other sizes than pictures have."""
-        for name, fit in sorted(runner.label_fits):
-            said = (stream, name, fit)
-            if fit != "same" and said not in self._told_fits:
-                self._told_fits.add(said)
-                self._pending_reports.append(encode_report(StreamRemark(stream, format_label_fit(name, fit))))
-
     def _report_done(self, report: TaskDone) -> None:
         """Queues a report. Sends all when they are as many as the tasks left, so that the daemon wakes less often."""
         self._pending_reports.append(encode_report(report))
@@ -225,18 +221,13 @@ class Worker:
                 case FillRows() as task:
                     # The descriptors of a datagram belong to the slots that are new to this worker, in the order of
                     # their tasks.
-                    if task.slot not in self._slots:
-                        descriptor = descriptors.pop(0)
-                        self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
-                        os.close(descriptor)  # the mapping outlives it
-                    self._queue.append((task, self._slots[task.slot], self._start_reading(task)))
+                    memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
+                    self._queue.append((task, memory, self._start_reading(task)))
                     self._arrived.set()
                 case InspectRows() as task:
                     self._start_side_task(self._inspect_rows(task))
                 case UnmapSlots(slots):
-                    # A task that still uses the memory holds its own view, so the mapping lasts until it is done.
-                    for slot in slots:
-                        self._slots.pop(slot, None)
+                    self._slots.unmap_slots(slots)
                 case CloseStream(number):
                     # The daemon sends this when none of the stream's tasks is under way, so no reader is closed in use.
                     self._pending_streams.pop(number, None)

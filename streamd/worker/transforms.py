@@ -2,7 +2,7 @@
 
 `dataset.transform_source` finds its source and distinguishes its versions. This module imports it into a worker, and
 tries it on built-in images before its stream is served; the results are part of the stream's pixel id.
-`transform_call` has the call itself, and checks what comes back.
+The first part is the call itself, with the checks of what comes back.
 """
 
 from __future__ import annotations
@@ -81,11 +81,24 @@ class StreamTransform:
         Raises FailedTransformError if the function raises, UnfitTransformError for a wrong result, and MemoryError.
         After an error the contents of the rows and labels are undefined.
         """
-        given = {name: _decode_label(spec, labels[name][place]) for name, spec in self.labels.items()}
+        # A label as a function receives it: int, float, str, or a copied array, (k,).
+        given: dict[str, Any] = {}
+        for name, spec in self.labels.items():
+            value = labels[name][place]
+            given[name] = np.array(value) if spec.width else value.decode() if spec.type == "string" else value.item()
         # Copies: a function may keep its argument, and this memory is part of a trainer's batch later.
         images, made = self._call_function({name: row.copy() for name, row in rows.items()}, given, rng)
         for name, row in rows.items():
-            row[...] = self._check_image(name, images[name], row)
+            image, what = images[name], f"image {name!r}" if self.by_name else "an image"
+            if not isinstance(image, np.ndarray):
+                raise self._build_unfit_result_error(
+                    f"it returns {what} of type {type(image).__name__}; it must return a NumPy array"
+                )
+            if image.shape != row.shape or image.dtype != row.dtype:
+                raise self._build_unfit_result_error(
+                    f"it returns {what} of {_describe_array(image)}; it must return {_describe_array(row)}"
+                )
+            row[...] = image
         for name, spec in self.labels.items():
             try:
                 labels[name][place] = _encode_label(spec, labels[name], made[name])
@@ -130,19 +143,6 @@ class StreamTransform:
             raise self._build_unfit_result_error(f"it returns a dict {what}; it must return {wanted}")
         return made
 
-    def _check_image(self, name: str, made: object, row: Pixels) -> Pixels:
-        """Returns an image that has the shape and the dtype of its row. Raises UnfitTransformError for any other."""
-        what = f"image {name!r}" if self.by_name else "an image"
-        if not isinstance(made, np.ndarray):
-            raise self._build_unfit_result_error(
-                f"it returns {what} of type {type(made).__name__}; it must return a NumPy array"
-            )
-        if made.shape != row.shape or made.dtype != row.dtype:
-            raise self._build_unfit_result_error(
-                f"it returns {what} of {_describe_array(made)}; it must return {_describe_array(row)}"
-            )
-        return made
-
     def _build_unfit_result_error(self, what: str) -> UnfitTransformError:
         return UnfitTransformError(f"transform at {format_function_location(self.function, self.folder)}: {what}")
 
@@ -152,15 +152,7 @@ def format_function_location(function: Callable[..., Any], folder: Path) -> str:
     code = getattr(unwrap(function), "__code__", None)
     if code is None:
         return str(getattr(function, "__qualname__", type(function).__name__))
-    path = Path(code.co_filename)
-    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{code.co_firstlineno}"
-
-
-def _decode_label(spec: LabelSpec, value: Any) -> Any:
-    """Returns a label as a transform receives it: int, float, str, or a copied array, (k,)."""
-    if spec.width:
-        return np.array(value)
-    return value.decode() if spec.type == "string" else value.item()
+    return f"{_shorten_path(code.co_filename, folder)}:{code.co_firstlineno}"
 
 
 def _encode_label(spec: LabelSpec, column: LabelColumn, value: Any) -> Any:
@@ -221,7 +213,7 @@ def _shorten_path(filename: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename
 
 
-# --- The user's transform, `f(image, labels, rng) -> (image, labels)`, which workers call for every sample.
+# --- The import of the function, and its trial on built-in images.
 
 # This receives the subject, in words, and the phase, before any of the user's code runs, since that code may never
 # return.

@@ -18,8 +18,16 @@ from streamd.core.bad_samples import GOOD, MASKED, BadRow, RowStatus
 from streamd.core.rank_receipts import NamedReceipt, add_up_receipts
 from streamd.core.receipt import EpochTally
 from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
-from streamd.core.spec import Cursor, ImageSpec, LabelSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
-from streamd.core.steps import RankSteps
+from streamd.core.spec import (
+    Cursor,
+    ImageSpec,
+    LabelSpec,
+    RankSteps,
+    RemainderPolicy,
+    Segment,
+    StreamSpec,
+    UnevenPolicy,
+)
 from streamd.core.token import encode_token, parse_token, resume_tally, start_tally
 from streamd.errors import ConfigError
 

@@ -62,7 +62,7 @@ def took(
 def start_of(place: TallySnapshot) -> TallyStart:
     """The start of a tally that continues at a place."""
     totals = place.compute_totals()
-    return TallyStart(totals, place.compute_segment_digests(totals))
+    return TallyStart(totals, place.start.compute_segment_digests(totals.lanes, place.cursor.history))
 
 
 def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> Lanes:

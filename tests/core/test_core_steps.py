@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.spec import Cursor, Segment, UnevenPolicy
-from streamd.core.steps import RankSteps, StepPosition, count_own_steps
+from streamd.core.spec import Cursor, RankSteps, Segment, StepPosition, UnevenPolicy, count_own_steps
 
 UNEVEN: Final[tuple[UnevenPolicy, ...]] = ("drop", "pad")
 

@@ -18,8 +18,7 @@ from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, TallyStart, TallyTotals, format_digest
 from streamd.core.sampler import Ids
 from streamd.core.sampler import compute_batch_index_ranges as walks
-from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left
-from streamd.core.steps import RankSteps
+from streamd.core.spec import Cursor, OrderId, PixelId, RankSteps, Segment, UnevenPolicy, count_steps_left
 from streamd.core.token import (
     Token,
     check_cursor,

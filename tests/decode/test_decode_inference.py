@@ -20,11 +20,11 @@ from support.stored_numbers import encode_npy
 from support.stream_fake import make_spec
 
 import streamd
-from streamd.core import spec_file
 from streamd.core.spec import ImageSpec, PixelId, Resize
 from streamd.decode import inference, pixel_id
 from streamd.decode.decoders import decode_image, decode_sample
 from streamd.decode.geometry import Size
+from streamd.decode.inference import write_spec
 from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -53,7 +53,7 @@ def test_a_path_bytes_and_an_open_file_give_the_pixels_that_are_decoded(photogra
 
 def test_the_spec_file_beside_a_model_can_stand_for_the_stream(photograph: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.streamd.json"
-    spec_file.write_spec(path, SPEC)
+    write_spec(path, SPEC)
     for known in (path, str(path)):
         np.testing.assert_array_equal(streamd.load_image(photograph, known), streamd.load_image(photograph, SPEC))
 

@@ -22,8 +22,7 @@ from streamd.config.load import load_config
 from streamd.core.bad_samples import MASKED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.core.spec import Cursor, Segment, UnevenPolicy
-from streamd.core.steps import RankSteps
+from streamd.core.spec import Cursor, RankSteps, Segment, UnevenPolicy
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.remote_daemon import RemoteKeys
 
-from streamd.gate.client_keys import ClientKeys
+from streamd.gate.network_router import ClientKeys
 from streamd.ipc.key_files import read_key_pair
 from streamd.limits import (
     KEY_CONNECTIONS_A_S,

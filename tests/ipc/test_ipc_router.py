@@ -164,12 +164,12 @@ async def test_frames_wait_while_reading_is_paused(place: Path, dealer: zmq.Sock
     async with serving(place) as (router, received):
         dealer.send(b"first")
         [(identity, _)] = await received.count(1)
-        router.pause_reading()
+        router.set_paused(True)
         dealer.send(b"second")
         assert router.send_frame(identity, b"answer")
         assert await asyncio.to_thread(dealer.recv_multipart) == [b"answer"]
         assert len(received.frames) == 1
-        router.resume_reading()
+        router.set_paused(False)
         assert [data for _, data in await received.count(2)] == [b"first", b"second"]
 
 

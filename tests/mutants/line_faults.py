@@ -158,13 +158,13 @@ FAULTS: Final = (
     ),
     Fault(
         "the base of an epoch is taken over into the next",
-        "core/steps.py",
+        "core/spec.py",
         "return StepPosition(step.epoch + 1, 0, 0, self.steps_per_epoch)",
         "return StepPosition(step.epoch + 1, step.base, 0, self.steps_per_epoch)",
     ),
     Fault(
         "an epoch's last batch is dropped",
-        "core/steps.py",
+        "core/spec.py",
         "return self.step >= self.steps",
         "return self.step >= self.steps - (self.steps > 1)",
     ),

@@ -11,9 +11,9 @@ from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import StreamSpec
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ProtocolError
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import MappedSlots, SlotStore
 from streamd.ipc.worker_messages import FillRows
-from streamd.ray.bridge import MappedSlots, write_rows
+from streamd.ray.bridge import write_rows
 
 
 def task_of(spec: StreamSpec, rows: list[int]) -> FillRows:
@@ -34,8 +34,8 @@ def test_rows_of_a_task_are_copied_to_their_places_and_no_others(stream: ServedS
     spec = stream.spec
     slots, mapped = SlotStore(), MappedSlots()
     task = task_of(spec, rows)
-    memory = mapped.map_slot_of(task, [os.dup(slots.ensure_slot(7, task.slot_bytes))])
-    assert mapped.map_slot_of(task, []) is memory
+    memory = mapped.map_slot(7, task.slot_bytes, [os.dup(slots.ensure_slot(7, task.slot_bytes))])
+    assert mapped.map_slot(7, task.slot_bytes, []) is memory
     write_rows(spec, task, result_of(spec, rows), memory)
     layout = compute_layout(spec, spec.batch_size)
     seen = layout.images.build_array_in_memory(slots.map_slot(7))[:, 0, 0, 0].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streamd.daemon.streams.served_stream import ServedStream
@@ -11,13 +12,13 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import OpenStream
 from streamd.ray import node_actor
-from streamd.ray.node_actor import decode_parcel, encode_parcel, pack_stream
+from streamd.ray.node_actor import StreamParcel, pack_stream
 
 
 def test_a_parcel_arrives_as_it_was_sent(stream: ServedStream) -> None:
 
     parcel = pack_stream(OpenStream(4, str(stream.manifest_path), stream.spec))
-    assert decode_parcel(encode_parcel(parcel)) == parcel
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(parcel), type=StreamParcel) == parcel
     assert stream.spec.content_id in parcel.manifest_key
     assert parcel.sources == {}
 

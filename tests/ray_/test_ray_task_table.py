@@ -66,7 +66,7 @@ def test_a_node_gets_no_task_of_a_stream_that_it_has_not_proven() -> None:
     table.add_task(1, STREAM)
     assert take_all(table) == []
     table.add_stream("a", STREAM)
-    assert table.has_proven("a", STREAM)
+    assert table.has_other_node(STREAM, ())
     table.remove_stream("a", STREAM)
     assert take_all(table) == []
 
@@ -139,7 +139,7 @@ def test_a_suspect_has_a_call_of_its_own() -> None:
 def test_a_closed_stream_has_no_tasks_and_no_nodes() -> None:
     table = table_of("a")
     table.forget_stream(STREAM)
-    assert not table.has_proven("a", STREAM)
+    assert not table.has_other_node(STREAM, ())
 
 
 @given(st.lists(st.tuples(st.sampled_from("adlot"), st.integers(0, 7)), max_size=60))

@@ -15,8 +15,8 @@ from streamd.scheduler.admission import (
     AdmissionGrant,
     SchedulerLimits,
     admit_session,
-    compute_production_bytes,
     compute_production_slots,
+    compute_session_bytes,
     compute_tasks_per_worker,
 )
 from streamd.scheduler.events import ProgressReported
@@ -70,8 +70,9 @@ def test_a_worker_gets_more_cheap_tasks_than_expensive_ones(task_s: float, tasks
 def test_production_memory_is_that_of_the_largest_stream_in_use() -> None:
     large = train(9, name="large", slot_bytes=4 * MIB)
 
-    assert compute_production_bytes([], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 5 * MIB
-    assert compute_production_bytes([session(1, 2, shape=large)], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 20 * MIB
+    limits = SchedulerLimits(40 * MIB, WORKERS)
+    assert compute_session_bytes([session(1, 2)], limits) == (40 - 5) * MIB
+    assert compute_session_bytes([session(1, 2), session(2, 2, shape=large)], limits) == (40 - 20) * MIB
 
 
 @pytest.mark.parametrize(

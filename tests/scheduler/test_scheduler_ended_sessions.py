@@ -16,8 +16,6 @@ def test_an_ended_session_without_leases_is_not_kept() -> None:
     ended.add_session(2, MIB, {0: 5, 1: 6})
     assert list(ended) == [2]
     assert ended[2].held_bytes == 2 * MIB
-    assert ended.remove_session(2) is not None
-    assert (len(ended), ended.remove_session(2)) == (0, None)
 
 
 def test_a_session_inherits_only_known_uncounted_sessions_of_its_slot_size() -> None:

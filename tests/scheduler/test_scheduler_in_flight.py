@@ -93,7 +93,7 @@ def test_a_stream_fills_no_more_slots_at_once_than_its_limit() -> None:
         work.start_batch(SHAPE, slots)
 
     assert slots == 3
-    work.abandon_batch(1)
+    work.remove_batch(1)
     assert work.can_fill_another_batch("train")
 
 

@@ -20,7 +20,6 @@ from streamd.client.session import ClientAction, ClientSession, ReceivedBatch
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
-from streamd.scheduler.scheduler import LeaseManager
 from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +126,7 @@ def test_a_cursor_that_does_not_advance_is_detected(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_slot_freed_early_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeaseManager, "_is_worth_caching", lambda *_: False)
+    monkeypatch.setattr(SlotPool, "cache_batch", SlotPool.discard_batch)
     hold = SlotPool.lease_batch
 
     def hold_nothing(self: SlotPool, entry: SlotEntry) -> None:

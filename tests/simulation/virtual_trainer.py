@@ -19,8 +19,7 @@ from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection
 from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.core.receipt import Receipt, TallySnapshot
-from streamd.core.spec import Cursor, UnevenPolicy
-from streamd.core.steps import RankSteps
+from streamd.core.spec import Cursor, RankSteps, UnevenPolicy
 from streamd.core.token import encode_token, parse_token, resume_tally, start_tally
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
 from streamd.ipc.messages import ReceiptDue

@@ -9,7 +9,7 @@ import pytest
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.ipc.worker_messages import TransformFault
 from streamd.limits import STOPPED_S
-from streamd.supervisor.crashes import WorkerCondition, diagnose_silent_worker, diagnose_worker_exit
+from streamd.supervisor.worker_process import WorkerCondition, diagnose_silent_worker, diagnose_worker_exit
 
 DECODING = RowProgress(7, 3, WorkerPhase.DECODING, 0)
 TRANSFORMING = RowProgress(7, 3, WorkerPhase.TRANSFORMING, 0)

@@ -12,8 +12,8 @@ import pytest
 
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase
 from streamd.ipc.slots import create_memfd
-from streamd.supervisor import crashes
-from streamd.supervisor.crashes import Watchdog, WorkerCondition
+from streamd.supervisor import worker_process
+from streamd.supervisor.worker_process import Watchdog, WorkerCondition
 
 DEADLINE_S = 0.05
 LIMIT_S = 20.0
@@ -102,8 +102,7 @@ async def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
 def test_a_stopped_process_is_found_long_before_a_rows_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crashes, "STOPPED_S", DEADLINE_S)
-    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", DEADLINE_S)
+    monkeypatch.setattr("streamd.supervisor.worker_process.STOPPED_S", DEADLINE_S)
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
     found = asyncio.run(watched(track.read_row_progress, pid=process.pid, deadline_s=10 * LIMIT_S))
@@ -121,7 +120,7 @@ def test_a_process_that_has_ended_raises_nothing(track: ProgressPage) -> None:
 async def test_a_host_that_was_suspended_gets_another_deadline(
     track: ProgressPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crashes, "_LATE_S", DEADLINE_S)
+    monkeypatch.setattr(worker_process, "_LATE_S", DEADLINE_S)
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
     looks: list[float] = []
 

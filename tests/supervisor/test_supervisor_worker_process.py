@@ -151,8 +151,7 @@ async def test_a_worker_opens_a_thousand_streams_whose_records_exceed_its_socket
 
 
 async def test_a_worker_that_is_stopped_while_messages_wait_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", 0.1)
-    monkeypatch.setattr("streamd.supervisor.crashes.STOPPED_S", 0.1)
+    monkeypatch.setattr("streamd.supervisor.worker_process.STOPPED_S", 0.1)
     async with started() as (worker, _):
         os.kill(worker.pid, signal.SIGSTOP)
         for slot in range(1000):

@@ -18,8 +18,7 @@ from streamd.daemon.engine.worker_pool import PoolWorker, WorkerPool, hire_local
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import WorkerCommand, WorkerDied, WorkerReport
-from streamd.supervisor.crashes import is_waiting_for_file
-from streamd.supervisor.worker_process import WorkerProcess
+from streamd.supervisor.worker_process import WorkerProcess, is_waiting_for_file
 
 NOWHERE = RowProgress(0, 0, WorkerPhase.IDLE, 0)
 

@@ -27,8 +27,7 @@ from streamd.ipc.worker_messages import (
     join_group_result,
 )
 from streamd.limits import ROW_DEADLINE_S
-from streamd.supervisor.crashes import WorkerCondition
-from streamd.supervisor.worker_process import WorkerProcess
+from streamd.supervisor.worker_process import WorkerCondition, WorkerProcess
 
 _MAX_CRASHES: Final = 100  # each costs a process; this many are not the fault of single files
 

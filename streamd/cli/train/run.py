@@ -19,12 +19,12 @@ from streamd.cli.terminal import StopSignals
 from streamd.client import Client, Stream
 from streamd.client.arguments import Start
 from streamd.client.batch import BatchSplit
-from streamd.core import spec_file
 from streamd.core.epoch_timing import format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.core.text import format_count, shorten_text
+from streamd.decode.inference import spec_file_path, write_spec
 from streamd.errors import ConfigError, LossError, ReceiptError, suggest_name
 from streamd.frameworks import import_library
 from streamd.frameworks.keras import fit_data, load_keras, normalization
@@ -569,8 +569,8 @@ def _fit_and_save_model(
     saved = options.interrupted_save if stopped_place else options.save
     with stop.write_beside(saved) as file:
         recorder.model.save(file)
-    with stop.write_beside(spec_file.spec_file_path(saved)) as file:
-        spec_file.write_spec(file, stream.spec)
+    with stop.write_beside(spec_file_path(saved)) as file:
+        write_spec(file, stream.spec)
     if history:
         with stop.write_beside(get_curves_path(saved)) as file:
             draw_curves(history, file)
@@ -649,7 +649,7 @@ def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> li
     """Returns the lines about saved files, and about continuing a training that was stopped."""
     lines = ["no model was saved: it has learned nothing yet"]
     if result.saved:
-        spec_name = spec_file.spec_file_path(result.saved).name
+        spec_name = spec_file_path(result.saved).name
         curves = f"its curves {get_curves_path(result.saved).name}, and " if result.history else "and "
         lines = [f"saved {result.saved}, {curves}{spec_name} for streamd.load_image"]
     if result.stopped_place and options.resume:

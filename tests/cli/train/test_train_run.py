@@ -15,9 +15,9 @@ from support.transform_programs import forgotten
 
 from streamd.cli.train import run
 from streamd.cli.train.run import TrainingOptions, TrainingResult, train_model
-from streamd.core import spec_file
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import ImageSpec
+from streamd.decode.inference import read_spec
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
 
@@ -72,7 +72,7 @@ def test_a_training_saves_a_model_and_reports_epochs(job: TrainingOptions, capsy
     assert shown.replace("\n", "").isprintable()  # no bar where there is no terminal
     assert job.save.with_name("model.curves.png").read_bytes().startswith(b"\x89PNG")
     assert load_keras().models.load_model(job.save).input_shape == (None, 8, 8, 3)
-    assert spec_file.read_spec(job.save.with_name("model.streamd.json")) == TRAIN
+    assert read_spec(job.save.with_name("model.streamd.json")) == TRAIN
 
 
 SEVERAL = {"photo": ImageSpec(8, 8, 3), "depth": ImageSpec(8, 8, 1), "mask": ImageSpec(8, 8, 1, mode="index", fill=255)}

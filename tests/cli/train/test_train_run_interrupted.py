@@ -14,8 +14,8 @@ from support.transform_programs import forgotten
 
 from streamd.cli.terminal import StopSignals
 from streamd.cli.train.run import TrainingOptions, train_model
-from streamd.core import spec_file
 from streamd.core.receipt import Receipt
+from streamd.decode.inference import read_spec, spec_file_path
 from streamd.frameworks.keras import load_keras
 
 KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
@@ -95,7 +95,7 @@ def test_an_interrupted_model_is_saved_under_another_name_and_reported(
         f"  streamd-train --epochs 3 --resume {job.save.with_suffix('.resume')}",
     ]
     assert load_keras().models.load_model(job.interrupted_save).optimizer.iterations == 5
-    assert spec_file.read_spec(spec_file.spec_file_path(job.interrupted_save)) == TRAIN
+    assert read_spec(spec_file_path(job.interrupted_save)) == TRAIN
 
 
 def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(
