@@ -63,7 +63,6 @@ from streamd.frameworks.model_inputs import (
     get_array,
     unwrap_only_item,
 )
-from streamd.frameworks.torch.data_loader import build_device_mover
 from streamd.limits import LAST_WORD_S
 
 MakeToken = Callable[[], str]
@@ -735,7 +734,7 @@ def build_converter(backend: str) -> Convert:
         device = library.device(get_device())
         # Arrays that go to another device are copied there, so nothing is lent.
         if device.type != "cpu":
-            move = build_device_mover(library, device)
+            move = torch.build_device_mover(library, device)
             return lambda array: move(torch.tensor(array))
         return LeaseSparingConverter(
             torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_youngest_garbage
