@@ -7,8 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from streamd.client.leases import EndedConnection
-from streamd.client.session import ReceivedBatch
+from streamd.client.leases import EndedConnection, ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import StreamdError
 from streamd.ipc.messages import ReceiptDue

@@ -23,17 +23,19 @@ import numpy as np
 import zmq
 
 from streamd.client.handoff import Handoff
-from streamd.client.leases import DescriptorPoller, EndedConnection, LeaseReturns, list_ended_connections, observe_forks
+from streamd.client.leases import (
+    DescriptorPoller,
+    EndedConnection,
+    LeaseReturns,
+    ReceivedBatch,
+    list_ended_connections,
+    observe_forks,
+)
 from streamd.client.session import (
-    AcceptWelcome,
-    ChangeCredit,
     ClientAction,
     ClientSession,
-    DeliverReceipt,
-    DropMappings,
     FailStream,
     OpenSocket,
-    ReceivedBatch,
     SendMessage,
     compute_leases_per_report,
 )
@@ -53,7 +55,7 @@ from streamd.ipc.endpoint import descriptor_socket_path, socket_path
 from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import PRIVATE_WANTED, drop_private_pages, map_private, map_readable
-from streamd.ipc.messages import BatchReady, Welcome
+from streamd.ipc.messages import BatchReady, CreditNow, ReceiptDue, SlotsGone, Welcome
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0
@@ -294,8 +296,9 @@ class IOThread:
         for data in frames:
             header, message = decode_daemon_frame(data)
             for do in self._session.handle_message(header, message, time.monotonic()):
-                if isinstance(do, ReceivedBatch):
-                    batches += self._map_batch_memory(do, inline)
+                if isinstance(do, BatchReady):
+                    if (received := self._map_batch_memory(header.number, do, inline)) is not None:
+                        batches.append(received)
                     continue
                 # Batches before the failure belong to the loop. They are handed over first, because performing the
                 # failure reports the leases that the loop may hold.
@@ -317,16 +320,16 @@ class IOThread:
                     self._socket.send(encode_frame(header, message), zmq.DONTWAIT)
             case OpenSocket():
                 self._open_connection()
-            case AcceptWelcome(welcome):
-                self._accept_welcome(welcome)
-            case DropMappings(slots):
+            case Welcome():
+                self._accept_welcome(action)
+            case SlotsGone(slots):
                 for slot in slots:
                     self._mapped_slots.pop(slot, None)
-            case ChangeCredit(credit):
+            case CreditNow(credit):
                 self._returns.wake_threshold = self._compute_wake_threshold(credit)
                 self._handoff.set_credit(credit)
-            case DeliverReceipt(receipt):
-                self._handoff.put_receipt(receipt)
+            case ReceiptDue():
+                self._handoff.put_receipt(action)
             case FailStream(error):
                 self._handoff.set_error(error)
                 # The daemon has ended the session for good, and the loop may still hold batches of it. The lifeline
@@ -385,12 +388,11 @@ class IOThread:
     def _compute_wake_threshold(self, credit: int) -> int:
         return compute_leases_per_report(credit, self._session.subscription.transport)
 
-    def _map_batch_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
-        """Returns the batch with its memory mapped; returns nothing and drops the connection if mapping fails.
+    def _map_batch_memory(self, number: int, header: BatchReady, inline: memoryview | None) -> ReceivedBatch | None:
+        """Returns the batch with its memory mapped; returns None and drops the connection if mapping fails.
 
         If this process cannot map memory at all, later connections request pixels inline.
         """
-        header = received.header
         try:
             memory = inline if header.inline else self._map_slot(header.slot, header.slot_bytes)
         except ConnectError:
@@ -401,11 +403,11 @@ class IOThread:
             memory = None
         if memory is None:
             self._drop_connection()
-            return []
-        ready = received.with_mapped_memory(self._connection, memory, self._pixel_id)
+            return None
+        received = ReceivedBatch(number, header, self._connection, memory, self._pixel_id)
         # The lease is tracked before the loop can see the batch, so an interrupt in the loop cannot lose it.
-        self._returns.track_lease(ready)
-        return [ready]
+        self._returns.track_lease(received)
+        return received
 
     def _map_slot(self, slot: int, nbytes: int) -> memoryview:
         """Returns the memory of a slot, which shows its present batch. Raises ConnectError, OSError."""

@@ -17,12 +17,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from streamd.client.session import ReceivedBatch
 from streamd.errors import BatchesHeldError
 from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.messages import BatchReady
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
 BatchPlace = tuple[int, int]  # epoch, index
@@ -30,6 +31,21 @@ BatchPlace = tuple[int, int]  # epoch, index
 # The ended connections of this process, each from its session's end until its last view is gone. Finalisers in any
 # thread remove entries, so readers iterate over a copy.
 HELD_OVER_CONNECTIONS: Final[set[EndedConnection]] = set()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ReceivedBatch:
+    """A batch for the loop: its number within its connection, the daemon's header, its memory and its pixels' identity.
+
+    The lease ends with the object that holds the memory. Images built over the memory keep that object alive; if an
+    interrupt arrives before they are built, the object is collected and the lease ends too.
+    """
+
+    number: int
+    header: BatchReady
+    connection: int
+    memory: memoryview = field(default=memoryview(b""), repr=False, compare=False)
+    pixel_id: str = ""
 
 
 class EndedConnection:

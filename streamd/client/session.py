@@ -41,7 +41,6 @@ from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGR
 
 _GRANTS_A_CREDIT: Final = 2  # Progress messages sent while the loop takes as many batches as the credit allows
 _REMOTE_GRANTS_A_CREDIT: Final = 4  # ... by a trainer on another host, where each takes a while to get there
-_NO_MEMORY: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,11 @@ class Subscription:
 
 
 # --- what the shell is asked to do
+#
+# A message of the daemon that the session has accepted is itself an action where the shell has a part in it. `Welcome`:
+# connect the lifeline, and wake threads that wait for the session. `BatchReady`: map the batch's memory, and hand it to
+# the loop. `ReceiptDue`: give the receipt to the loop. `SlotsGone`: unmap these slots, which the daemon will not use
+# again. `CreditNow`: let the loop hold so many batches at a time from now on.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,63 +90,13 @@ class SendMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptWelcome:
-    """The daemon has admitted the session: connect the lifeline, and wake threads that wait for the session."""
-
-    welcome: Welcome
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class ReceivedBatch:
-    """The next batch for the loop: its number within the connection, and the daemon's header.
-
-    The I/O thread adds the connection's number, the memory and the pixels' identity. The lease ends with the object
-    that holds the memory. Images built over the memory keep that object alive; if an interrupt arrives before they are
-    built, the object is collected and the lease ends too.
-    """
-
-    number: int
-    header: BatchReady
-    connection: int = 0
-    memory: memoryview = field(default=_NO_MEMORY, repr=False, compare=False)
-    pixel_id: str = ""
-
-    def with_mapped_memory(self, connection: int, memory: memoryview, pixel_id: str) -> ReceivedBatch:
-        """Returns this batch with its memory, ready for the loop."""
-        return ReceivedBatch(self.number, self.header, connection, memory, pixel_id)
-
-
-@dataclass(frozen=True, slots=True)
-class DeliverReceipt:
-    """Give the daemon's receipt of an epoch to the loop."""
-
-    receipt: ReceiptDue
-
-
-@dataclass(frozen=True, slots=True)
-class DropMappings:
-    """Unmap these slots: the daemon will not use them again."""
-
-    slots: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeCredit:
-    """Let the loop hold up to `credit` batches at a time from now on."""
-
-    credit: int
-
-
-@dataclass(frozen=True, slots=True)
 class FailStream:
     """End the subscription with this error."""
 
     error: StreamdError
 
 
-ClientAction = (
-    OpenSocket | SendMessage | AcceptWelcome | ReceivedBatch | DeliverReceipt | DropMappings | ChangeCredit | FailStream
-)
+ClientAction = OpenSocket | SendMessage | FailStream | Welcome | BatchReady | ReceiptDue | SlotsGone | CreditNow
 ProtocolState = Literal["away", "asking", "active", "over"]
 
 
@@ -372,15 +326,15 @@ class ClientSession:
                 self._expected += 1
                 # The back-off ends with a batch and not with the welcome: what follows a welcome may fail each time.
                 self._backoff_s = BACKOFF_MIN_S
-                answer = [ReceivedBatch(header.number, message)]
+                answer = [message]
             case ReceiptDue():
                 self._receipts += 1
-                answer = [DeliverReceipt(message)]
-            case SlotsGone(slots):
-                answer = [DropMappings(slots)]
+                answer = [message]
+            case SlotsGone():
+                answer = [message]
             case CreditNow(credit):
                 self._credit = credit
-                answer = [ChangeCredit(credit), *self._report_progress()]
+                answer = [message, *self._report_progress()]
             case Pong():
                 answer = self._handle_pong(message, now_s)
             case Draining() | NoSession():
@@ -421,7 +375,7 @@ class ClientSession:
             spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
         ).iterate_batches(self._cursor)
         self._told_upto = welcome.credit
-        return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
+        return [welcome, SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 
     def _report_progress(self) -> list[ClientAction]:
         # A report is complete, so it leaves no later deadline.

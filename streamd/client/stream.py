@@ -25,8 +25,8 @@ from streamd.client.batch import (
 )
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.leases import check_ended_session_limit
-from streamd.client.session import ClientSession, ReceivedBatch, Subscription
+from streamd.client.leases import ReceivedBatch, check_ended_session_limit
+from streamd.client.session import ClientSession, Subscription
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming

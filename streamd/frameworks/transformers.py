@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamd.errors import ConfigError
 from streamd.frameworks import import_library
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
-from streamd.frameworks.torch.data_loader import Loader
+from streamd.frameworks.torch import Loader
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -12,7 +12,7 @@ from support.daemon_process import wait_until
 from support.keyboard_interrupts import Interrupter
 
 from streamd.client.handoff import Handoff
-from streamd.client.session import ReceivedBatch
+from streamd.client.leases import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import RefusedError, StreamStoppedError
 from streamd.ipc.messages import BatchReady, ReceiptDue

@@ -18,7 +18,8 @@ from support.forked_child import in_a_forked_child
 
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.session import ClientSession, ReceivedBatch, Subscription
+from streamd.client.leases import ReceivedBatch
+from streamd.client.session import ClientSession, Subscription
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError

@@ -13,11 +13,11 @@ from streamd.client.handoff import Handoff
 from streamd.client.leases import (
     EndedConnection,
     LeaseReturns,
+    ReceivedBatch,
     check_ended_session_limit,
     list_ended_connections,
     observe_forks,
 )
-from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
 from streamd.ipc.lifeline import Lifeline

@@ -22,13 +22,9 @@ from support.daemon_messages import (
 )
 
 from streamd.client.session import (
-    AcceptWelcome,
     ClientAction,
     ClientSession,
-    DeliverReceipt,
-    DropMappings,
     OpenSocket,
-    ReceivedBatch,
     SendMessage,
 )
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
@@ -76,7 +72,7 @@ def test_a_welcome_is_accepted_and_answered_with_its_full_credit() -> None:
     session = asking()
 
     assert session.handle_message(HERE, welcome(6), 0.1) == [
-        AcceptWelcome(welcome(6)),
+        welcome(6),
         SendMessage(HERE, Progress(6, (), 0, 0)),
     ]
     assert session.state == "active"
@@ -206,7 +202,7 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
 
     offered = session.handle_message(FrameHeader(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
 
-    assert offered == [ReceivedBatch(0, ready(0, 2))]
+    assert offered == [ready(0, 2)]
     assert session.reconnects == 1
 
 
@@ -226,7 +222,7 @@ def test_other_pixels_alone_are_accepted_and_kept() -> None:
     session = lost()
     other = replace(SPEC, pixel_id=PixelId("other"))
 
-    assert session.handle_message(HERE, welcome(spec=other), 2.0)[0] == AcceptWelcome(welcome(spec=other))
+    assert session.handle_message(HERE, welcome(spec=other), 2.0)[0] == welcome(spec=other)
     assert session.spec == other
 
 
@@ -246,7 +242,7 @@ def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Frame
     assert session.handle_message(header, Stopped("old news", changed=False), 1.0) == []
     assert session.stale_frames == 2
     assert session.state == "active"
-    assert deliver(session, 0, 0, 0) == [ReceivedBatch(0, ready(0, 0))]
+    assert deliver(session, 0, 0, 0) == [ready(0, 0)]
 
 
 def test_frames_that_arrive_while_away_or_before_the_welcome_are_dropped() -> None:
@@ -272,7 +268,7 @@ def test_the_client_leaves_a_draining_daemon_and_reconnects() -> None:
 def test_a_due_receipt_is_delivered_and_its_comparison_reported() -> None:
     session = active()
 
-    assert session.handle_message(HERE, ReceiptDue(0, "ab", 0), 1.0) == [DeliverReceipt(ReceiptDue(0, "ab", 0))]
+    assert session.handle_message(HERE, ReceiptDue(0, "ab", 0), 1.0) == [ReceiptDue(0, "ab", 0)]
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     assert session.report_receipt_check(0, "ab", ok=True, timing=timing) == [
         SendMessage(HERE, ReceiptSeen(0, "ab", True, timing))
@@ -280,7 +276,7 @@ def test_a_due_receipt_is_delivered_and_its_comparison_reported() -> None:
 
 
 def test_freed_slots_are_unmapped() -> None:
-    assert active().handle_message(HERE, SlotsGone((4, 5)), 1.0) == [DropMappings((4, 5))]
+    assert active().handle_message(HERE, SlotsGone((4, 5)), 1.0) == [SlotsGone((4, 5))]
 
 
 def test_messages_for_no_subscription_are_ignored() -> None:
@@ -342,16 +338,16 @@ def test_batches_in_order_are_delivered_across_the_end_of_an_epoch() -> None:
     steps = [(epoch, index) for epoch in range(2) for index in range(5)]
 
     for number, (epoch, index) in enumerate(steps):
-        assert deliver(session, number, epoch, index) == [ReceivedBatch(number, ready(epoch, index))]
+        assert deliver(session, number, epoch, index) == [ready(epoch, index)]
     assert session.gaps == 0
 
 
 def test_a_rank_expects_its_own_batches() -> None:
     session = active(replace(WISH, rank=1, world=2))
 
-    assert deliver(session, 0, 0, 1) == [ReceivedBatch(0, ready(0, 1))]
-    assert deliver(session, 1, 0, 3) == [ReceivedBatch(1, ready(0, 3))]
-    assert deliver(session, 2, 1, 1) == [ReceivedBatch(2, ready(1, 1))]
+    assert deliver(session, 0, 0, 1) == [ready(0, 1)]
+    assert deliver(session, 1, 0, 3) == [ready(0, 3)]
+    assert deliver(session, 2, 1, 1) == [ready(1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +356,7 @@ def test_a_rank_expects_its_own_batches() -> None:
 def test_the_first_batch_follows_the_cursor(base: int, first: tuple[int, int]) -> None:
     session = active(cursor=Cursor(0, (Segment(0, base, 0, 1),) if base else ()))
 
-    assert deliver(session, 0, *first) == [ReceivedBatch(0, ready(*first))]
+    assert deliver(session, 0, *first) == [ready(*first)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.daemon_messages import HERE, SPEC, active, asking, deliver, told
 
-from streamd.client.session import ChangeCredit, ClientSession, OpenSocket, SendMessage
+from streamd.client.session import ClientSession, OpenSocket, SendMessage
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
@@ -138,12 +138,12 @@ def test_a_changed_credit_applies_to_new_grants_only() -> None:
         deliver(session, number, 0, number)
 
     shrunk = session.handle_message(HERE, CreditNow(2), 2.0)
-    assert shrunk[0] == ChangeCredit(2)
+    assert shrunk[0] == CreditNow(2)
     assert told(shrunk)[0].upto == 8
 
     (progress,) = told(session.handle_released_leases([0], 3, 0, 3.0))
     assert (progress.upto, progress.released) == (8, (0,))
 
     grown = session.handle_message(HERE, CreditNow(9), 4.0)
-    assert grown[0] == ChangeCredit(9)
+    assert grown[0] == CreditNow(9)
     assert told(grown)[0].upto == 10

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from support.daemon_messages import SPEC
 from support.hypothesis_settings import explored, seldom
 
-from streamd.client.session import ClientAction, ClientSession, OpenSocket, ReceivedBatch, SendMessage, Subscription
+from streamd.client.session import ClientAction, ClientSession, OpenSocket, SendMessage, Subscription
 from streamd.core.spec import Cursor
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
@@ -77,8 +77,8 @@ class Talk(RuleBasedStateMachine):
                     self.do(self.session.handle_opened(self.cursor, self.now_s))
                 case SendMessage(header, message):
                     self.hear(header, message)
-                case ReceivedBatch(number, batch):
-                    self.see(number, batch)
+                case BatchReady():
+                    self.see(do)
 
     def hear(self, header: FrameHeader, message: object) -> None:
         if isinstance(message, Subscribe):
@@ -98,10 +98,10 @@ class Talk(RuleBasedStateMachine):
         else:
             assert isinstance(message, Goodbye)
 
-    def see(self, number: int, batch: BatchReady) -> None:
+    def see(self, batch: BatchReady) -> None:
         assert self.here is not None
-        assert number == self.taken + len(self.inbox), "each delivery once, in order"
-        assert batch is self.here.frames[number], "nothing of another session"
+        number = self.taken + len(self.inbox)
+        assert batch is self.here.frames[number], "each delivery once, in order, and nothing of another session"
         assert batch.epoch * BATCHES + batch.index == self.place + len(self.inbox), "each batch once, in order"
         self.inbox.append(number)
 

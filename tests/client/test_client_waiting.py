@@ -12,7 +12,7 @@ import pytest
 
 from streamd.client import waiting as module
 from streamd.client.handoff import Handoff
-from streamd.client.session import ReceivedBatch
+from streamd.client.leases import ReceivedBatch
 from streamd.client.waiting import AbsenceReporter, WaitPolicy, print_stderr_line
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError

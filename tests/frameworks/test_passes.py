@@ -544,7 +544,7 @@ ON_THE_WAY: Final = tuple(
     f"/streamd/{name}.py"
     for name in (
         *("client/stream", "client/batch", "frameworks/dlpack", "frameworks/model_inputs"),
-        *("frameworks/torch/data_loader", "frameworks/keras/adapter", "frameworks/keras/calls"),
+        *("frameworks/torch/__init__", "frameworks/keras/adapter", "frameworks/keras/calls"),
     )
 )
 

@@ -16,7 +16,8 @@ from simulator import Simulation
 from virtual_trainer import Trainer
 
 from streamd.client.handoff import Handoff
-from streamd.client.session import ClientAction, ClientSession, ReceivedBatch
+from streamd.client.leases import ReceivedBatch
+from streamd.client.session import ClientAction, ClientSession
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong

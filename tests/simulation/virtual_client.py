@@ -12,23 +12,18 @@ from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection
+from streamd.client.leases import EndedConnection, ReceivedBatch
 from streamd.client.session import (
-    AcceptWelcome,
-    ChangeCredit,
     ClientAction,
     ClientSession,
-    DeliverReceipt,
-    DropMappings,
     FailStream,
     OpenSocket,
-    ReceivedBatch,
     SendMessage,
     compute_leases_per_report,
 )
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.lifeline import Lifeline as RealLifeline
-from streamd.ipc.messages import DaemonMessage, Welcome
+from streamd.ipc.messages import BatchReady, CreditNow, DaemonMessage, ReceiptDue, SlotsGone, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0
@@ -156,7 +151,7 @@ class VirtualIOThread:
             still = not answer and self.session.state == "active"
             self._story.counts["stale frames at a trainer"] += 1
             self._story.require("a frame of another session changes nothing", still, "{}: {}", self.seat, message)
-        self._do(answer)
+        self._do(answer, header.number)
         if self.session.state == "away":
             self.lose()
         if self._returned or self._orders:
@@ -240,30 +235,30 @@ class VirtualIOThread:
         while self._orders:
             self._do(self._orders.popleft()())
 
-    def _do(self, what: Iterable[ClientAction]) -> None:
+    def _do(self, what: Iterable[ClientAction], number: int = 0) -> None:
         for do in what:
             match do:
-                case ReceivedBatch():
-                    self._offer(do)
+                case BatchReady():
+                    self._offer(number, do)
                 case SendMessage(header, message):
                     if self.link is not None:
                         self._network.say(self.link, header, message)
                 case OpenSocket():
                     self._connect()
-                case AcceptWelcome(welcome):
-                    self._greet(welcome)
-                case DropMappings(slots):
+                case Welcome():
+                    self._greet(do)
+                case SlotsGone(slots):
                     self._unmap(slots)
-                case ChangeCredit(credit):
+                case CreditNow(credit):
                     self._worth_ringing = compute_leases_per_report(credit)
                     self.handoff.set_credit(credit)
                     self._on_news()
-                case DeliverReceipt() | FailStream():
+                case ReceiptDue() | FailStream():
                     self._tell_loop(do)
 
-    def _tell_loop(self, do: DeliverReceipt | FailStream) -> None:
-        if isinstance(do, DeliverReceipt):
-            self.handoff.put_receipt(do.receipt)
+    def _tell_loop(self, do: ReceiptDue | FailStream) -> None:
+        if isinstance(do, ReceiptDue):
+            self.handoff.put_receipt(do)
         else:
             self.handoff.set_error(do.error)
             if self.lifeline is not None:
@@ -299,12 +294,13 @@ class VirtualIOThread:
         )
         self._on_news()
 
-    def _offer(self, received: ReceivedBatch) -> None:
-        slot = self._mapped(received.header.slot)
+    def _offer(self, number: int, header: BatchReady) -> None:
+        slot = self._mapped(header.slot)
         if slot is None:
             self.lose()
             return
-        self.handoff.put_batches([received.with_mapped_memory(self._connection, memoryview(slot), self._pixel_id)])
+        received = ReceivedBatch(number, header, self._connection, memoryview(slot), self._pixel_id)
+        self.handoff.put_batches([received])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:

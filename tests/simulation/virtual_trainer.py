@@ -16,8 +16,8 @@ from virtual_time import Process
 
 from streamd.client.batch import restore_planned_ids
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection
-from streamd.client.session import ClientSession, ReceivedBatch, Subscription
+from streamd.client.leases import EndedConnection, ReceivedBatch
+from streamd.client.session import ClientSession, Subscription
 from streamd.core.receipt import Receipt, TallySnapshot
 from streamd.core.spec import Cursor, RankSteps, UnevenPolicy
 from streamd.core.token import encode_token, parse_token, resume_tally, start_tally

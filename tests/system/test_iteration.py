@@ -10,7 +10,7 @@ import pytest
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 from streamd.client import Client, Stream
-from streamd.client.session import ReceivedBatch
+from streamd.client.leases import ReceivedBatch
 from streamd.errors import ConnectError, StreamdError, TokenError
 
 SAMPLES: Final = 44  # five batches of 8 and one of 4

@@ -22,8 +22,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import streamd
 from streamd.client import Client
 from streamd.errors import StreamdError
-from streamd.frameworks.torch import loader
-from streamd.frameworks.torch.data_loader import Loader
+from streamd.frameworks.torch import Loader, loader
 from streamd.frameworks.transformers import StreamCallback, find_checkpoint
 
 KEYS: Final = ("pixel_values", "labels")

@@ -44,7 +44,7 @@ BATCH_RECORDS: Final = frozenset(
         *(("batch_sender", "Parcel"), ("batch_sender", "OutgoingBatch"), ("messages", "BatchReady")),
         *(("session", "Offer"), ("inbox", "Delivery"), ("handoff", "Delivery"), ("recut", "Fetched")),
         *(("recut", "Loose"), ("rebatch", "Fetched"), ("rebatch", "Loose"), ("session", "ReceivedBatch")),
-        *(("handoff", "ReceivedBatch"), ("batch", "Batch")),
+        *(("handoff", "ReceivedBatch"), ("leases", "ReceivedBatch"), ("batch", "Batch")),
     }
 )
 BATCH_EVENTS: Final = frozenset({("events", "BatchProduced"), ("events", "ProductionFailed"), ("actions", "SendBatch")})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -61,82 +61,19 @@ from streamd.frameworks.model_inputs import (
     begins_anew,
     build_blank_batch,
     get_array,
+    unwrap_only_item,
 )
-from streamd.frameworks.torch.data_loader import build_device_mover
 from streamd.limits import LAST_WORD_S
-
-# --- The sample ids and true labels of the rows of a prediction, in the order of the rows. Pure.
-
-
-class BatchRows(NamedTuple):
-    """The parts of a predicted batch that are kept. They are copies, so they do not hold its lease."""
-
-    sample_ids: bytes
-    labels: Mapping[str, Array]
-
-
-def copy_target_labels(batch: Batch, targets: Sequence[str]) -> dict[str, Array]:
-    """Copies the labels and images of a batch that are targets, as they were served."""
-    return {name: get_array(batch, name).copy() for name in targets}
-
-
-def join_target_labels(rows: Sequence[BatchRows] | None, targets: Sequence[str]) -> Any:
-    """Returns the targets of all rows: an array, or a dict by name for several targets.
-
-    Raises ConfigError if there are no targets, or nothing was predicted.
-    """
-    if not targets:
-        raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
-    batches = _require_rows(rows)
-    joined = {name: np.concatenate([each.labels[name] for each in batches]) for name in targets}
-    return joined if len(joined) > 1 else next(iter(joined.values()))
-
-
-def join_sample_ids(rows: Sequence[BatchRows] | None) -> npt.NDArray[np.int64]:
-    """Returns the sample ids of all rows, int64 (N,), -1 for a row without a sample.
-
-    Raises ConfigError if nothing was predicted.
-    """
-    return np.frombuffer(b"".join(each.sample_ids for each in _require_rows(rows)), np.int64)
-
-
-def _require_rows(rows: Sequence[BatchRows] | None) -> Sequence[BatchRows]:
-    if not rows:
-        raise ConfigError(
-            "nothing has been predicted yet: call  model.predict(data)  first; labels and names belong to the rows "
-            "that it predicts"
-        )
-    return rows
-
-
-def find_class_names(spec: StreamSpec, targets: Sequence[str]) -> list[str]:
-    """Returns the classes of the only target that has classes, in the order of their numbers.
-
-    Raises ConfigError unless exactly one target has classes.
-    """
-    classed = [name for name in targets if name in spec.labels and spec.labels[name].classes]
-    if len(classed) != 1:
-        kinds = ", ".join(
-            f"{name}: {spec.labels[name].type if name in spec.labels else f'image of mode {spec.images[name].mode}'}"
-            for name in targets
-        )
-        raise ConfigError(
-            f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are "
-            f"{kinds or 'none'}: read  stream.spec.labels[NAME].classes"
-        )
-    return [str(each) for each in spec.labels[classed[0]].classes]
-
-
-# --- The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` imports this module on first use.
 
 MakeToken = Callable[[], str]
 
 
 class _TakenBatch(NamedTuple):
-    """The parts of a batch that are kept after Keras has taken it. None of them holds its lease."""
+    """The parts of a batch that are kept after Keras has taken it: copies, so that none of them holds its lease."""
 
     make_token: MakeToken
-    rows: BatchRows
+    id_bytes: bytes
+    labels: Mapping[str, Array]
 
 
 class _CallSettings(NamedTuple):
@@ -144,13 +81,6 @@ class _CallSettings(NamedTuple):
 
     steps: int
     feed: ModelFeed
-
-
-class _EpochRest(NamedTuple):
-    """The steps left of an epoch that an earlier run began. `is_wanted` is false once the `fit` that set it is over."""
-
-    steps: int
-    is_wanted: Callable[[], bool]
 
 
 class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
@@ -182,7 +112,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._settings_by_iterator: weakref.WeakKeyDictionary[EpochIterator, _CallSettings] = (
             weakref.WeakKeyDictionary()
         )
-        self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, if it completes one of an earlier run
+        # The steps left of an epoch that an earlier run began, for the next epoch of a `fit` that wants them still.
+        self._epoch_rest: tuple[int, Callable[[], bool]] | None = None
         self.epoch_steps = 0  # steps in this process of the epoch of `fit` that began last
         self.is_own_epoch = True  # that epoch is one of the stream, or the rest of one
         self._method = "fit"  # the method that began last
@@ -190,8 +121,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._batch_ahead: _TakenBatch | None = None  # the batch that Keras has taken ahead of its step
         # The token of the last batch that reached a step of `fit`, or of the position where its epoch began.
         self._make_given_token: MakeToken | None = None
-        self._id_bytes = bytearray()  # sample ids of the batches that reached a step
-        self._predicted: list[BatchRows] | None = None  # rows of the batches that reached a step of the last `predict`
+        # Of the batches that reached a step: the sample ids of the last call, and those and the labels, as they were
+        # served, of the last `predict`.
+        self._id_bytes = bytearray()
+        self._predicted_id_bytes = bytearray()
+        self._predicted_labels: dict[str, list[Array]] = {}
         self._silenced_warnings = ExitStack()
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> int:
@@ -206,7 +140,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
         """Makes the next epoch of `fit` have `steps` steps, unless `is_wanted()` is false when it begins."""
-        self._epoch_rest = _EpochRest(steps, is_wanted)
+        self._epoch_rest = steps, is_wanted
 
     @property
     def spec(self) -> StreamSpec:
@@ -233,19 +167,45 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         Categories are int64 (N,), indices into `class_names`. Rows without a sample have zeros, and -1 in `sample_ids`.
         Raises ConfigError if nothing was predicted, or there are no targets.
         """
-        return join_target_labels(self._predicted, self.feed.targets)
+        if not self.feed.targets:
+            raise ConfigError("this fit_data has no targets, so its rows have no labels: choose with  targets=")
+        self._check_has_predicted()
+        return unwrap_only_item({name: np.concatenate(parts) for name, parts in self._predicted_labels.items()})
 
     def names(self) -> list[str]:
         """Requests the file names of the rows of the last `predict` from the daemon, in order; "" without a sample.
 
         Raises ConfigError if nothing was predicted.
         """
-        return self.stream.names(join_sample_ids(self._predicted).tolist())
+        self._check_has_predicted()
+        return self.stream.names(np.frombuffer(bytes(self._predicted_id_bytes), np.int64).tolist())
+
+    def _check_has_predicted(self) -> None:
+        if not self._predicted_id_bytes:
+            raise ConfigError(
+                "nothing has been predicted yet: call  model.predict(data)  first; labels and names belong to the rows "
+                "that it predicts"
+            )
 
     @property
     def class_names(self) -> list[str]:
-        """The classes of the target, in the order of the model's outputs. Raises ConfigError if it has none."""
-        return find_class_names(self.spec, self.feed.targets)
+        """The classes of the target, in the order of the model's outputs.
+
+        Raises ConfigError unless exactly one target has classes.
+        """
+        spec, targets = self.spec, self.feed.targets
+        classed = [name for name in targets if name in spec.labels and spec.labels[name].classes]
+        if len(classed) != 1:
+            kinds = ", ".join(
+                f"{name}: "
+                f"{spec.labels[name].type if name in spec.labels else f'image of mode {spec.images[name].mode}'}"
+                for name in targets
+            )
+            raise ConfigError(
+                f"class_names needs exactly one target with classes, but the targets of stream {spec.name!r} are "
+                f"{kinds or 'none'}: read  stream.spec.labels[NAME].classes"
+            )
+        return [str(each) for each in spec.labels[classed[0]].classes]
 
     # --- looking at batches
 
@@ -329,13 +289,15 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._return_batch_ahead()
         self._method = method
         self._looks_ahead = looks_ahead()
-        self._id_bytes.clear()
+        self._id_bytes = bytearray()
         if method == "predict":
-            self._predicted = []
+            self._predicted_id_bytes, self._predicted_labels = self._id_bytes, {name: [] for name in self.feed.targets}
         if method != "fit":
             return self.reader.restart_stream(), self.find_call_settings(asking).steps
-        rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
-        self._epoch_rest = None
+        rest: int | None = None
+        if self._epoch_rest is not None:
+            left, is_wanted = self._epoch_rest
+            rest, self._epoch_rest = left if is_wanted() else None, None
         stream, usual = self.stream, self.num_batches
         self.is_own_epoch = rest is None and usual == len(stream)
         # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
@@ -387,8 +349,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def record_taken_batch(self, batch: Batch) -> None:
         """Records a batch that goes to Keras. If Keras holds one batch ahead, the one before it now reaches a step."""
         targets = self.feed.targets if self._method == "predict" else ()
-        rows = BatchRows(batch.sample_ids.tobytes(), copy_target_labels(batch, targets))
-        taken = _TakenBatch(batch.make_token, rows)
+        labels = {name: get_array(batch, name).copy() for name in targets}
+        taken = _TakenBatch(batch.make_token, batch.sample_ids.tobytes(), labels)
         if self._looks_ahead:
             self._batch_ahead, before = taken, self._batch_ahead
         else:
@@ -397,9 +359,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self._record_step_batch(before)
 
     def _record_step_batch(self, taken: _TakenBatch) -> None:
-        self._id_bytes += taken.rows.sample_ids
-        if self._method == "predict" and self._predicted is not None:
-            self._predicted.append(taken.rows)
+        self._id_bytes += taken.id_bytes
+        for name, values in taken.labels.items():
+            self._predicted_labels[name].append(values)
         if self._method != "fit":
             return
         self._make_given_token = taken.make_token
@@ -772,7 +734,7 @@ def build_converter(backend: str) -> Convert:
         device = library.device(get_device())
         # Arrays that go to another device are copied there, so nothing is lent.
         if device.type != "cpu":
-            move = build_device_mover(library, device)
+            move = torch.build_device_mover(library, device)
             return lambda array: move(torch.tensor(array))
         return LeaseSparingConverter(
             torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_youngest_garbage

@@ -14,7 +14,7 @@ from lightning.pytorch import Callback
 from streamd.errors import ConfigError
 from streamd.frameworks.model_inputs import FeedStream
 from streamd.frameworks.receipt_file import ReceiptFile, receipt_file_path
-from streamd.frameworks.torch.data_loader import Loader
+from streamd.frameworks.torch import Loader
 
 
 class ReceiptCallback(Callback):  # type: ignore[misc]  # Lightning is not installed where types are checked

@@ -13,9 +13,12 @@ import pytest
 from support.keras_recorder import Recorder, ids_of, steps, stop_after
 from support.stream_fake import ANGLE, KIND, FakeStream, make_spec
 
+from streamd.client import Batch
+from streamd.core.spec import ImageSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.keras.calls import DATASET_REMEDIES
+from streamd.headroom import Replay
 
 pytestmark = pytest.mark.train
 
@@ -154,6 +157,24 @@ def test_labels_are_the_served_ones_whatever_the_model_gets() -> None:
         fit_data(stream, targets="angle").class_names  # noqa: B018 - a property that raises
     with pytest.raises(ConfigError, match="no targets"):
         fit_data(stream, targets=None).labels  # noqa: B018 - as above
+
+
+def test_predicted_rows_are_copies_and_say_which_have_no_sample() -> None:
+    spec = make_spec(KIND, images={"photo": ImageSpec(8, 8, 3), "mask": ImageSpec(8, 8, 1, mode="index")})
+    held = []
+    for ids, kinds in ([4, 2, 7, 5], [1, 2, 2, 0]), ([1, -1, -1, -1], [1, 0, 0, 0]):
+        arrays = {name: np.full((4, *image.shape), ids[0], np.uint8) for name, image in spec.images.items()}
+        labels = {"kind": np.array(kinds)}
+        held.append(Batch(arrays, labels, np.ones(4, np.float32), np.array(ids), (), 0, len(held), str, spec))
+    data = fit_data(Replay(held, 2))
+    make_reader_of_means().predict(data, verbose=0)
+    for batch in held:  # whose owner may write to them
+        batch.labels["kind"][:] = batch.arrays["mask"][:] = 9
+    assert data.sample_ids.tolist() == [4, 2, 7, 5, 1, -1, -1, -1]
+    assert data.labels["kind"].tolist() == [1, 2, 2, 0, 1, 0, 0, 0]
+    assert data.labels["mask"][:, 0, 0].tolist() == [4] * 4 + [1] * 4
+    with pytest.raises(ConfigError, match="are mask: image of mode index"):
+        fit_data(Replay(held, 2), targets="mask").class_names  # noqa: B018 - a property that raises
 
 
 class Served:
