@@ -105,7 +105,7 @@ def measure_side(home: Path, side: int, samples: int, rounds: int) -> dict[str, 
     rng, found = np.random.default_rng(1), dict[str, list[float]]()
 
     def gather_offsets(ids: Ids, out: npt.NDArray[np.uint8]) -> None:
-        opened.store.gather_rows(ids, out)
+        opened.store.gather(ids, {"image": out})
 
     with lmdb.open(str(path), readonly=True, lock=False, max_dbs=4) as environment:
         ways = {OFFSETS: gather_offsets, **build_library_ways(environment, images)}

@@ -26,7 +26,7 @@ import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -39,9 +39,21 @@ from streamd.core import log
 from streamd.core.host import open_regular_descriptor
 from streamd.core.permutation import mix64
 from streamd.core.sampler import Ids
-from streamd.core.spec import ImageSpec, PixelId, StreamSpec, compute_identity
+from streamd.core.spec import PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable
-from streamd.dataset.arrays.store import Mask, Pixels, RowPrefetcher
+from streamd.dataset.arrays.store import (
+    NO_DRAWS,
+    Mask,
+    Pixels,
+    ReportRow,
+    RowPrefetcher,
+    SampleDraws,
+    SampleGeometries,
+    SampleRows,
+    Store,
+    build_whole_geometry,
+    ignore_row_report,
+)
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.decode.geometry import Geometry, Size
 from streamd.ipc.mapping import map_readable, map_writable
@@ -55,8 +67,10 @@ _SEED: Final = struct.Struct("<qqq")  # id, bytes and mtime of the file, so that
 _PUBLISHED: Final = 1 << 32  # beside the checksum, so that no record of a published row is 0
 
 
-class DecodedCache:
-    """One stream's cache in one worker: a SampleStore that also takes rows that were just decoded.
+class DecodedCache(Store):
+    """One stream's cache in one worker: a store that also takes samples that were just decoded.
+
+    Its images are not cropped at random, so a sample looks the same in every epoch.
 
     `remarks` collects sentences for the operator. A cache that fails costs speed and nothing else.
 
@@ -64,13 +78,13 @@ class DecodedCache:
     publishes.
     """
 
-    def __init__(self, file: CacheFile, manifest: Manifest, image: ImageSpec | None) -> None:
-        """`image` is what a row holds; None where it is a record of bytes."""
+    def __init__(self, file: CacheFile, manifest: Manifest, spec: StreamSpec) -> None:
         self._file = file
         self._manifest = manifest
+        self._layout = RecordLayout.from_stream_spec(spec)
+        self._whole = {name: build_whole_geometry(image.height, image.width) for name, image in spec.images.items()}
         self._records = file.map_row_records()
-        rows = file.map_rows()
-        self._rows: Pixels = rows if image is None else rows.view(image.dtype).reshape(file.rows, *image.shape)
+        self._rows: Record = file.map_rows()
         self._states = np.zeros(file.layout.samples, np.uint8)
         self._prefetcher = RowPrefetcher(file.layout.row_bytes)
         self._writable_rows = file.writable_rows
@@ -86,13 +100,12 @@ class DecodedCache:
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
         """Opens the cache of a stream. Raises UnfitCacheError with the reason why the stream has none."""
         file = CacheFile.open(place, CacheLayout.from_stream_spec(spec, pixel_id))
-        is_one_image = RecordLayout.from_stream_spec(spec).is_one_image
-        return DecodedCache(file, manifest, spec.image if is_one_image else None)
+        return DecodedCache(file, manifest, spec)
 
     # --- what is there
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """See `SampleStore`. A row that another process publishes counts at once."""
+        """See `Store`. A row that another process publishes counts at once."""
         # `clip` reads some other sample for an id outside the range; the conditions below and in `_find_published_ids`
         # exclude such ids again.
         states = self._states.take(ids, mode="clip")
@@ -109,26 +122,18 @@ class DecodedCache:
         return known
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """See `SampleStore`."""
+        """See `Store`."""
         if self._prefetcher.is_worthwhile:
             shape, rows = self._file.layout, ids[self.find_gatherable(ids)].tolist()
             self._prefetcher.prefetch_rows(
                 (self._file.descriptor, shape.rows_offset + row * shape.row_bytes) for row in rows
             )
 
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """See `SampleStore`. A row found damaged is not held from then on."""
-        held = self.find_sound_rows(ids)
-        if held.all():
-            np.take(self._rows, ids, axis=0, out=images, mode="clip")  # mode="raise" would make a copy first
-        else:
-            for place in np.flatnonzero(held).tolist():
-                images[place] = self._rows[ids[place]]
-        self.record_page_faults()
-        return held
-
-    def find_sound_rows(self, ids: Ids) -> Mask:
-        """Returns which of `ids` may be read now, (n,). A row found damaged is not held from then on."""
+    def gather(
+        self, ids: Ids, rows: SampleRows, draws: SampleDraws = NO_DRAWS, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Sequence[SampleGeometries]]:
+        """See `Store`. A row found damaged is not held from then on."""
+        del draws, report_row  # rows are copied, which takes no time worth mentioning
         held = self.find_gatherable(ids)
         for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
             # A row that this process has not used yet is checked once.
@@ -139,27 +144,31 @@ class DecodedCache:
                 self._add_remark_once(
                     "rows of the cache were damaged: they are decoded again; check the disk if this keeps happening"
                 )
-        return held
-
-    def read_row(self, sample_id: int) -> Pixels:
-        """Returns a row that `find_sound_rows` has found, as a view of the mapped file."""
-        row: Pixels = self._rows[sample_id]
-        return row
-
-    def record_page_faults(self) -> None:
-        """Records whether the rows that were just read had to wait for a disk."""
+        landed: list[SampleGeometries] = [self._whole] * ids.size
+        # Standard case: a row is the pixels of one image.
+        if self._layout.is_one_image:
+            (images,) = rows.values()
+            copied = images.reshape(ids.size, -1).view(np.uint8)
+            if held.all():
+                np.take(self._rows, ids, axis=0, out=copied, mode="clip")  # mode="raise" would make a copy first
+            else:
+                for place in np.flatnonzero(held).tolist():
+                    copied[place] = self._rows[ids[place]]
+        # A row has several images, or says where boxes and points belong.
+        else:
+            for place in np.flatnonzero(held).tolist():
+                record = self._rows[ids[place]]
+                self._layout.unpack_images(record, {name: each[place] for name, each in rows.items()})
+                landed[place] = self._layout.unpack_geometries(record)
+        # Whether the rows that were just read had to wait for a disk.
         self._prefetcher.record_page_faults()
+        return held, landed
 
-    def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
+    def _compute_row_checksum(self, sample_id: int, row: Record) -> int:
         manifest, ids = self._manifest, np.array([sample_id])
         size = int(manifest.sizes[sample_id]) + sum(each.lookup_bytes(ids).item() for each in manifest.images.values())
         seed = _SEED.pack(sample_id, size, _compute_sample_times(manifest, ids).item())
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
-
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """Returns nothing: a sample that is not held is decoded."""
-        del sample_id
-        return ""
 
     # --- what is added
 
@@ -168,15 +177,19 @@ class DecodedCache:
         """The number of rows that are written and not published yet."""
         return len(self._unpublished)
 
-    def write_row(self, sample_id: int, row: Pixels) -> None:
+    def write_sample(self, sample_id: int, rows: Mapping[str, Pixels], landed: SampleGeometries) -> None:
         """Writes a sample that was just decoded, if it is one of those that are kept.
 
+        `rows` has its images, each (H, W, C), and `landed` how its pictures land, where boxes or points follow them.
         Where the disk lags too far behind, the sample is left for a later epoch: a stream never waits for this disk.
         """
-        if not self.takes_row(sample_id):
+        if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
             return
+        if len(self._unpublished) >= self._max_unpublished:
+            return
+        row = self._layout.pack_record(rows, landed)
         try:
-            self._file.write_row(sample_id, row.data.cast("B"))
+            self._file.write_row(sample_id, row.data)
         except OSError as error:
             self._disable_writing(error)
             return
@@ -185,17 +198,11 @@ class DecodedCache:
         self._states[sample_id] = _UNPUBLISHED
         self._unpublished.append((sample_id, self._compute_row_checksum(sample_id, row)))
 
-    def takes_row(self, sample_id: int) -> bool:
-        """Whether `write_row` would write this sample now."""
-        if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
-            return False
-        return len(self._unpublished) < self._max_unpublished
-
     def publish_rows(self) -> None:
         """Syncs the rows written so far to the disk, then publishes them. It blocks on the disk."""
         # The lock keeps two publications apart: the publisher's, and the last one when a stream is closed or the worker
-        # ends. It does not keep `write_row` out, which appends at the right end meanwhile. Iterating over a deque that
-        # grows raises, so the rows are taken by index.
+        # ends. It does not keep `write_sample` out, which appends at the right end meanwhile. Iterating over a deque
+        # that grows raises, so the rows are taken by index.
         with self._publishing:
             rows = [self._unpublished[place] for place in range(len(self._unpublished))]
             try:
@@ -214,7 +221,7 @@ class DecodedCache:
             except OSError as error:
                 self._disable_writing(error)
             # The rows leave the deque even where they could not be published. They stay _UNPUBLISHED, so this process
-            # decodes them each time; they count as unpublished until here, so that `write_row` sees how far the disk
+            # decodes them each time; they count as unpublished until here, so that `write_sample` sees how far the disk
             # lags behind.
             for _ in rows:
                 self._unpublished.popleft()
@@ -570,7 +577,13 @@ class RecordLayout:
         return len(self.images) == 1 and not self.targets
 
     def pack_record(self, rows: Mapping[str, Pixels], landed: Mapping[str, Geometry]) -> Record:
-        """Returns the record of a sample, of the rows of its images and the geometries of its pictures."""
+        """Returns the record of a sample, of the rows of its images and the geometries of its pictures.
+
+        That of one image is a view of its row.
+        """
+        if self.is_one_image:
+            (row,) = rows.values()
+            return _view_bytes(row)
         record = np.empty(self.nbytes, np.uint8)
         for name, (start, stop) in self.images.items():
             record[start:stop] = _view_bytes(rows[name])

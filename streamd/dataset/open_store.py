@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.store import ListedRows, Mask, RawRows, RowStore, SampleStore
+from streamd.dataset.arrays.store import ListedRows, Mask, RawRows, RowStore
 from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
 from streamd.dataset.lmdb.pyxis_layout import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
 from streamd.dataset.manifest.manifest import Manifest
@@ -47,7 +47,7 @@ class LmdbStore(RowStore):
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """Returns the mask of all samples, or of none once the file has changed."""
-        # `gather_rows` calls this after the copy. If the commit were read before the copy, a writer could still reuse a
+        # `gather` calls this after the copy. If the commit were read before the copy, a writer could still reuse a
         # page in between.
         if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
@@ -116,7 +116,7 @@ _SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
 }
 
 
-def open_store(manifest: Manifest, root: int) -> SampleStore | None:
+def open_store(manifest: Manifest, root: int) -> RowStore | None:
     """Opens the store of a manifest's samples, below the directory descriptor `root`; None if they must be decoded.
 
     Raises ConfigError when a file is not the listed one, DataAwayError when it is not there, OSError when it cannot be
@@ -125,14 +125,14 @@ def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     return None if manifest.arrays is None else open_row_store(manifest, manifest.arrays, root)
 
 
-def open_row_store(listed: ListedRows, arrays: ArrayFiles, root: int) -> SampleStore:
-    """Opens the store of one image of the samples, as `open_store` does."""
+def open_row_store(listed: ListedRows, arrays: ArrayFiles, root: int, *, by_row: bool = False) -> RowStore:
+    """Opens the store of one image of the samples, as `open_store` does; `by_row` is that of `RowStore`."""
     kind = "npy" if arrays.stored is None else arrays.stored.store
     store = _ROW_STORES.get(kind)
     if store is None:
         # Another version of streamd may have listed the samples, with a store that this one lacks.
         raise ConfigError(f"this version of streamd has no store of kind {kind!r}: {_RESCAN_REMEDY}")
-    return store(listed, arrays, root)
+    return store(listed, arrays, root, by_row=by_row)
 
 
 def open_shard_reader(manifest: Manifest, root: int) -> ShardReader | None:

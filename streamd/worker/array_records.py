@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any, Final
@@ -15,8 +14,18 @@ import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
-from streamd.dataset.arrays.store import ListedRows, Mask, Pixels, SampleStore
-from streamd.dataset.cache import DecodedCache, RecordLayout
+from streamd.dataset.arrays.store import (
+    NO_DRAWS,
+    Mask,
+    Pixels,
+    ReportRow,
+    RowStore,
+    SampleDraws,
+    SampleGeometries,
+    SampleRows,
+    Store,
+    ignore_row_report,
+)
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
@@ -127,48 +136,6 @@ def _build_probe_numbers(image: ImageSpec) -> Iterator[Numbers]:
         yield ((places * np.uint32(_MIXER)) >> np.uint32(32 - bits)).astype(image.dtype)
 
 
-# --- Stored samples of which a slot does not hold one image just as it is stored: several images, or resized ones.
-
-SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row
-# This receives the place of the sample at work, and what is done: READING its rows, or DECODING, which resizes them.
-ReportRow = Callable[[int, WorkerPhase], None]
-SampleDraws = Mapping[str, Sequence[Draw | None]]  # by image, one draw a sample
-
-
-def ignore_row_report(place: int, phase: WorkerPhase) -> None:
-    """Ignores the report, where no progress page is shared with a daemon."""
-
-
-class RecordStore(ABC):
-    """Whole samples by id, as one worker sees them: see `SampleStore`, from which only the gathering differs."""
-
-    @abstractmethod
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns which of `ids` can be gathered, (n,). Called from any thread."""
-
-    @abstractmethod
-    def prefetch_rows(self, ids: Ids) -> None:
-        """Requests samples that will be gathered soon, where they are not in memory. Waits for no disk."""
-
-    @abstractmethod
-    def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
-    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
-        """Writes the images of samples into `rows` by image, each (n, ...), with the draws of each sample.
-
-        Returns which samples were written, (n,), and how their pictures land, by place in `ids`. The rows of the others
-        may hold anything afterwards.
-        """
-
-    @abstractmethod
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """Returns why a sample that was not gathered is bad for good; an empty text if a later attempt may succeed."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the files. The store is not used afterwards."""
-
-
 # --- Samples whose images are rows of arrays, one array for each image, resized and cropped as files are.
 
 Images = Mapping[str, ImageSpec]
@@ -204,25 +171,7 @@ def needs_records(manifest: Manifest, images: Images) -> bool:
     return image.mode == "index" or bool(image.pictures) or not is_shown_whole(fixed[name])
 
 
-class _NumberedRows:
-    """The files of an image whose rows are asked for by their own numbers, and not by samples; a `ListedRows`."""
-
-    def __init__(self, listed: ListedRows) -> None:
-        self._listed = listed
-        self.root = listed.root
-        self.sizes = listed.sizes
-        self.mtimes_ns = listed.mtimes_ns
-        self.array_file_names = listed.array_file_names
-        self.find_extra_column = listed.find_extra_column
-
-    def lookup_rows(self, ids: Ids) -> Ids:
-        return ids
-
-    def file_name(self, sample_id: int) -> bytes:
-        return self._listed.file_name(sample_id)
-
-
-class ArrayRecords(RecordStore):
+class ArrayRecords(Store):
     """The samples of a manifest that lists arrays.
 
     An image that is served as it is stored is gathered into its rows; the others go through a buffer, some rows at a
@@ -235,7 +184,7 @@ class ArrayRecords(RecordStore):
         self._manifest = manifest
         self._listed = {name: image for name, image in manifest.image_arrays.items() if name in images}
         self._roots: dict[str, int] = {}  # of images that lie elsewhere; the numbers stay when roots are opened again
-        self.stores: dict[str, SampleStore] = {}
+        self.stores: dict[str, RowStore] = {}
         self._faults: dict[int, str] = {}
         arrays = find_image_arrays(manifest, images)
         self._shapes = {name: each.shape for name, each in arrays.items()}
@@ -250,30 +199,29 @@ class ArrayRecords(RecordStore):
                 listed = self._listed.get(name)
                 if listed is not None and listed.has_own_root:
                     self._roots[name] = open_root_folder(listed.root)
-                rows: ListedRows = listed or manifest
-                if name in self._frames:
-                    rows = _NumberedRows(rows)
-                self.stores[name] = open_row_store(rows, each, self._roots.get(name, root))
+                self.stores[name] = open_row_store(
+                    listed or manifest, each, self._roots.get(name, root), by_row=name in self._frames
+                )
         except BaseException:
             self.close()
             raise
 
     def find_gatherable(self, ids: Ids) -> Mask:
-        """See `RecordStore`. No sample can be gathered once a file of any image has changed."""
+        """See `Store`. No sample can be gathered once a file of any image has changed."""
         held: Mask = np.logical_and.reduce([store.find_gatherable(ids) for store in self.stores.values()])
         return held
 
     def prefetch_rows(self, ids: Ids) -> None:
-        """See `RecordStore`."""
+        """See `Store`."""
         for name, store in self.stores.items():
             store.prefetch_rows(self._list_rows(name, ids).reshape(-1))
 
-    def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
-    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
-        """See `RecordStore`."""
+    def gather(
+        self, ids: Ids, rows: SampleRows, draws: SampleDraws = NO_DRAWS, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Sequence[SampleGeometries]]:
+        """See `Store`."""
         held = np.ones(ids.size, np.bool_)
-        landed: dict[int, SampleGeometries] = {}
+        landed: list[SampleGeometries] = [{}] * ids.size
         for start in range(0, ids.size, self._rows_at_once):
             part = slice(start, min(start + self._rows_at_once, ids.size))
             report_row(start, WorkerPhase.READING)
@@ -306,7 +254,8 @@ class ArrayRecords(RecordStore):
         is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].views
         is_final = is_whole and self._dtypes[name] == rows.dtype
         gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
-        held &= self.stores[name].gather_rows(frames.reshape(-1), gathered).reshape(frames.shape).all(axis=1)
+        found, _ = self.stores[name].gather(frames.reshape(-1), {name: gathered})
+        held &= found.reshape(frames.shape).all(axis=1)
         return None if is_final else gathered.reshape(*frames.shape, *self._shapes[name])
 
     def _place_images(
@@ -340,7 +289,7 @@ class ArrayRecords(RecordStore):
         return {name: several[0] for name, several in landed.items() if not self._images[name].pictures}
 
     def find_permanent_fault(self, sample_id: int) -> str:
-        """See `RecordStore`. The reason names the image, where a sample has several."""
+        """See `Store`. The reason names the image, where a sample has several."""
         if sample_id in self._faults:
             return self._faults[sample_id]
         for name, store in self.stores.items():
@@ -380,49 +329,3 @@ class ArrayRecords(RecordStore):
                 closing.callback(store.close)
         self._roots.clear()
         self.stores.clear()
-
-
-# --- Samples of several images, or with boxes and points, that a cache keeps whole: see `dataset.cache`.
-
-
-class CachedRecords(RecordStore):
-    """The records of a cache. Its images are not cropped at random, so a sample looks the same in every epoch."""
-
-    def __init__(self, cache: DecodedCache, layout: RecordLayout) -> None:
-        self._cache = cache
-        self._layout = layout
-
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """See `RecordStore`."""
-        return self._cache.find_gatherable(ids)
-
-    def prefetch_rows(self, ids: Ids) -> None:
-        """See `RecordStore`."""
-        self._cache.prefetch_rows(ids)
-
-    def gather_records(
-        self, ids: Ids, rows: Mapping[str, Pixels], draws: SampleDraws, report_row: ReportRow = ignore_row_report
-    ) -> tuple[Mask, Mapping[int, SampleGeometries]]:
-        """See `RecordStore`. A record found damaged is not held from then on."""
-        del draws, report_row  # records are copied, which takes no time worth mentioning
-        held = self._cache.find_sound_rows(ids)
-        landed: dict[int, SampleGeometries] = {}
-        for place in np.flatnonzero(held).tolist():
-            record = self._cache.read_row(int(ids[place]))
-            self._layout.unpack_images(record, {name: each[place] for name, each in rows.items()})
-            landed[place] = self._layout.unpack_geometries(record)
-        self._cache.record_page_faults()
-        return held, landed
-
-    def write_record(self, sample_id: int, rows: Mapping[str, Pixels], landed: SampleGeometries) -> None:
-        """Writes a sample that was just decoded, if it is one of those that are kept; see `DecodedCache.write_row`."""
-        if self._cache.takes_row(sample_id):
-            self._cache.write_row(sample_id, self._layout.pack_record(rows, landed))
-
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """See `RecordStore`. A sample that is not held is decoded."""
-        return self._cache.find_permanent_fault(sample_id)
-
-    def close(self) -> None:
-        """Publishes the remaining records, and closes the file."""
-        self._cache.close()

@@ -12,22 +12,14 @@ from streamd.core.bad_samples import BadSample
 from streamd.core.permutation import build_generators
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import build_blank_label
-from streamd.core.spec import ImageSpec, LabelSpec
-from streamd.dataset.arrays.store import Mask, Pixels, SampleStore
+from streamd.core.spec import LabelSpec
+from streamd.dataset.arrays.store import SampleGeometries, Store
 from streamd.dataset.cache import DecodedCache
 from streamd.decode.boxes import LabelFit, Rows, align_label_rows, find_label_fit, place_label_rows
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
-from streamd.decode.geometry import Geometry, compute_fixed_geometry, compute_sample_draws
+from streamd.decode.geometry import Geometry, compute_sample_draws
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, format_error_reason
-from streamd.worker.array_records import (
-    CachedRecords,
-    RecordStore,
-    ReportRow,
-    SampleDraws,
-    SampleGeometries,
-    ignore_row_report,
-)
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (
     RNG_PURPOSE,
@@ -96,27 +88,22 @@ class TaskRunner:
         self._page.write_row_progress(self._task.number, 0, WorkerPhase.IDLE if whole else WorkerPhase.READING)
         return whole
 
-    def _gather_part(self, store: SampleStore | RecordStore, places: slice, rows: slice) -> list[bool]:
+    def _gather_part(self, store: Store, places: slice, rows: slice) -> list[bool]:
         """Gathers samples of the task, at `places` of it, into `rows` of the slot. Returns which were gathered."""
-        ids = self._task.ids[places]
-        # Most stored rows hold one image without boxes, where each microsecond counts.
-        if not self._keeps_geometries and not isinstance(store, RecordStore):
-            held: list[bool] = store.gather_rows(ids, self._images[rows]).tolist()
-            return held
-        found, landed = gather_samples(
-            store,
-            self._reader.spec.images,
-            ids,
+        held, landed = store.gather(
+            self._task.ids[places],
             {name: each[rows] for name, each in self._arrays.items()},
             {name: several[places] for name, several in self._draws.items()},
             lambda place, phase: self._page.write_row_progress(self._task.number, places.start + place, phase),
         )
-        for place, each in landed.items():
-            try:
-                self._keep_geometries(places.start + place, each)
-            except BadImageError as error:  # a cache may hold the picture, whatever its labels were drawn on
-                self._add_bad_image(places.start + place, error)
-        return list(found.tolist())
+        found: list[bool] = held.tolist()
+        if self._keeps_geometries:
+            for place in np.flatnonzero(held).tolist():
+                try:
+                    self._keep_geometries(places.start + place, landed[place])
+                except BadImageError as error:  # a cache may hold the picture, whatever its labels were drawn on
+                    self._add_bad_image(places.start + place, error)
+        return found
 
     def _keep_geometries(self, place: int, landed: SampleGeometries) -> None:
         """Keeps how the pictures of a sample land. Raises BadImageError for labels that were drawn on other ones."""
@@ -181,14 +168,9 @@ class TaskRunner:
 
     def write_to_cache(self, cache: DecodedCache) -> None:
         """Writes the decoded rows to the cache."""
-        store = self._reader.store
         for place in self._decoded:
-            sample_id, row = int(self._task.ids[place]), self._rows[place]
-            if isinstance(store, CachedRecords):
-                rows = {name: values[row] for name, values in self._arrays.items()}
-                store.write_record(sample_id, rows, self.geometries.get(place, {}))
-            else:
-                cache.write_row(sample_id, self._images[row])
+            rows = {name: values[self._rows[place]] for name, values in self._arrays.items()}
+            cache.write_sample(int(self._task.ids[place]), rows, self.geometries.get(place, {}))
 
     def transform_rows(self, start: int, stop: int) -> None:
         """Applies the stream's transform to the rows from `start` to `stop` that hold a sample.
@@ -243,36 +225,6 @@ class TaskRunner:
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # for texts, an empty one
             tensor.build_array_in_memory(self._memory)[rows] = values
-
-
-# --- Gathers stored samples, rows of arrays or of a cache, into the rows of a batch.
-
-
-def gather_samples(
-    store: SampleStore | RecordStore,
-    images: Mapping[str, ImageSpec],
-    ids: Ids,
-    rows: Mapping[str, Pixels],
-    draws: SampleDraws,
-    report_row: ReportRow = ignore_row_report,
-) -> tuple[Mask, Mapping[int, SampleGeometries]]:
-    """Writes the samples that a store holds into `rows` by image, each (n, ...).
-
-    Returns which of `ids` were written, (n,), and how their pictures land, by place in `ids`. `draws` are those of
-    images that are cropped at random.
-    """
-    if isinstance(store, RecordStore):
-        return store.gather_records(ids, rows, draws, report_row)
-    held = store.gather_rows(ids, next(iter(rows.values())))
-    return held, build_stored_geometries(images, held.tolist())
-
-
-def build_stored_geometries(
-    images: Mapping[str, ImageSpec], is_gathered: Sequence[bool]
-) -> dict[int, dict[str, Geometry]]:
-    """Returns the geometries of the rows that were copied from arrays, which are served as they are."""
-    stored = {name: compute_fixed_geometry(image, (image.height, image.width)) for name, image in images.items()}
-    return {place: stored for place, is_there in enumerate(is_gathered) if is_there}
 
 
 # --- Writes the boxes and points of samples beside their images, where the geometry of each image puts them.

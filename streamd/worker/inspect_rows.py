@@ -17,6 +17,7 @@ from PIL import Image
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
+from streamd.dataset.arrays.store import SampleGeometries
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.boxes import find_odd_rows
 from streamd.decode.class_numbers import read_class_numbers
@@ -45,7 +46,7 @@ from streamd.ipc.worker_messages import (
     SizeExample,
     format_error_reason,
 )
-from streamd.worker.array_records import ArrayRecords, SampleGeometries, find_image_arrays
+from streamd.worker.array_records import ArrayRecords, find_image_arrays
 from streamd.worker.fill_rows import TaskRunner, find_label_fits, find_label_geometry, read_label_rows
 from streamd.worker.stream_reader import Blob, SampleBytes, StreamReader, UnreadFile
 from streamd.worker.transforms import UnfitTransformError
@@ -309,7 +310,7 @@ def count_array_class_pixels(result: GroupResult, sample_id: int, reader: Stream
     for name, image in images.items():
         if image.mode == "index":
             row = np.empty((1, *arrays[name].shape), arrays[name].served_dtype)
-            if store.stores[name].gather_rows(np.array([sample_id], np.int64), row).all():
+            if store.stores[name].gather(np.array([sample_id], np.int64), {name: row})[0].all():
                 _add_class_numbers(result, name, row)
 
 

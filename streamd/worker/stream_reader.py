@@ -19,8 +19,8 @@ from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
-from streamd.dataset.arrays.store import Mask, SampleStore
-from streamd.dataset.cache import DecodedCache, RecordLayout, UnfitCacheError
+from streamd.dataset.arrays.store import Mask, Store
+from streamd.dataset.cache import DecodedCache, UnfitCacheError
 from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
@@ -32,13 +32,7 @@ from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
-from streamd.worker.array_records import (
-    ArrayRecords,
-    CachedRecords,
-    RecordStore,
-    compute_manifest_pixel_id,
-    needs_records,
-)
+from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
 # --- Reads the files of samples that have several images: the sample's own file, and those beside it.
@@ -209,7 +203,7 @@ class StreamReader:
     manifest: Manifest
     root: int  # a descriptor whose number stays the same when the root is opened again
     expected: ExpectedFiles
-    store: SampleStore | RecordStore | None = None
+    store: Store | None = None
     cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
@@ -229,7 +223,7 @@ class StreamReader:
         are_files = manifest.arrays is None and manifest.shards is None
         root = _open_root_or_null(manifest.root, may_lack=may_lack_root and are_files)
         try:
-            store: SampleStore | RecordStore | None = (
+            store: Store | None = (
                 ArrayRecords(manifest, spec.images, root)
                 if needs_records(manifest, spec.images)
                 else open_store(manifest, root)
@@ -458,9 +452,7 @@ def open_reader(command: OpenStream, page: ProgressPage | None = None) -> tuple[
         cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_pixel_id)
     except UnfitCacheError as error:
         return source, "; ".join(filter(None, [remarks, f"nothing is cached: {error}"]))
-    layout = RecordLayout.from_stream_spec(source.spec)
-    store = cache if layout.is_one_image else CachedRecords(cache, layout)
-    return replace(source, store=store, cache=cache), remarks
+    return replace(source, store=cache, cache=cache), remarks
 
 
 def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, str]:

@@ -25,7 +25,6 @@ from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
 from streamd.ipc.inherited_state import die_with_parent
 from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
-from streamd.worker.fill_rows import gather_samples
 from streamd.worker.main import apply_worker_limits
 from streamd.worker.stream_reader import StreamReader
 
@@ -54,9 +53,7 @@ def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
     if reader.manifest.arrays is not None:
         images, ids = reader.spec.images, np.array([sample_id])
         rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
-        if reader.store is None:
-            return b""
-        if not gather_samples(reader.store, images, ids, rows, {name: [None] for name in images})[0][0]:
+        if reader.store is None or not reader.store.gather(ids, rows, {name: [None] for name in images})[0][0]:
             return b""
         pixels, spec = next(iter(rows.values()))[0], reader.spec.image
         picture = build_pil_image(build_shown_pixels(pixels[0] if spec.pictures else pixels, spec))

@@ -35,14 +35,14 @@ def rows_of(source: StreamReader, ids: list[int]) -> Pixels:
 def fill(cache: DecodedCache, source: StreamReader, ids: list[int]) -> None:
     """Keeps and publishes."""
     for sample_id in ids:
-        cache.write_row(sample_id, row_of(source, sample_id))
+        cache.write_sample(sample_id, {"image": row_of(source, sample_id)}, {})
     cache.publish_rows()
 
 
 def gathered(cache: DecodedCache, source: StreamReader, ids: list[int]) -> tuple[list[bool], Pixels]:
     """What a task of these samples gets of the cache; memory that nobody wrote is 0xAA."""
     images = np.full((len(ids), *source.spec.image_shape), 0xAA, np.uint8)
-    mask = cache.gather_rows(np.array(ids, np.int64), images)
+    mask, _ = cache.gather(np.array(ids, np.int64), {"image": images})
     return mask.tolist(), images
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,16 @@ import pytest
 
 from streamd.core.sampler import Ids
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.arrays.store import Mask, Pixels
+from streamd.dataset.arrays.store import (
+    NO_DRAWS,
+    Mask,
+    ReportRow,
+    SampleDraws,
+    SampleGeometries,
+    SampleRows,
+    Store,
+    ignore_row_report,
+)
 from streamd.worker.stream_reader import StreamReader
 from support.daemon_process import write_images
 from support.served_folder import serve
@@ -52,7 +61,7 @@ def source(stream: ServedStream) -> Iterator[StreamReader]:
     source.close()
 
 
-class Held:
+class Held(Store):
     """A store of some samples, each of one colour; what it does not hold it leaves as rubbish."""
 
     def __init__(self, held: set[int]) -> None:
@@ -67,15 +76,15 @@ class Held:
     def prefetch_rows(self, ids: Ids) -> None:
         self.expected += ids.tolist()
 
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
+    def gather(
+        self, ids: Ids, rows: SampleRows, draws: SampleDraws = NO_DRAWS, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Sequence[SampleGeometries]]:
+        del draws, report_row
+        (images,) = rows.values()
         assert images.flags.c_contiguous
         self.asked.append(ids.tolist())
         images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
-        return self.find_gatherable(ids)
-
-    def find_permanent_fault(self, sample_id: int) -> str:
-        del sample_id
-        return ""
+        return self.find_gatherable(ids), [{}] * ids.size
 
     def close(self) -> None:
         self.closed = True

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamd.config.load import load_config
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
-from streamd.dataset.arrays.store import SampleStore
+from streamd.dataset.arrays.store import RowStore
 from streamd.dataset.open_store import open_store
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 6, 8, 3), dtype=np.uint8)
@@ -47,7 +47,7 @@ class OpenedStore:
         self.root = os.open(self.stream.manifest.root, os.O_RDONLY | os.O_DIRECTORY)
         self.store = self.open_again()
 
-    def open_again(self) -> SampleStore:
+    def open_again(self) -> RowStore:
         """Another store over the same."""
         store = open_store(self.stream.manifest, self.root)
         assert store is not None
@@ -56,7 +56,7 @@ class OpenedStore:
     def gather(self, *ids: int) -> tuple[npt.NDArray[np.uint8], list[bool]]:
         """The images of these samples, and which of them the store held."""
         images = np.full((len(ids), *self.stream.spec.image_shape), 0xAA, np.uint8)
-        return images, self.store.gather_rows(np.array(ids, np.int64), images).tolist()
+        return images, self.store.gather(np.array(ids, np.int64), {"image": images})[0].tolist()
 
     def close(self) -> None:
         self.store.close()

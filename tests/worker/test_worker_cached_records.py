@@ -15,7 +15,7 @@ from support.smooth_pictures import smooth
 from support.transform_programs import Write
 
 from streamd.core.sampler import PAD_ID
-from streamd.worker.array_records import CachedRecords
+from streamd.dataset.cache import DecodedCache
 from streamd.worker.stream_reader import StreamReader
 
 CROP: dict[str, Any] = {"size": [24, 32], "resize": "crop"}
@@ -74,7 +74,7 @@ def test_samples_from_the_cache_are_those_that_were_decoded(folder: Path, tmp_pa
         plain = fill_batch(reader, list(range(COUNT)))
     assert (plain["boxes"][:COUNT, 0, 4] == np.arange(COUNT)).all()
     with open_records(stream_of(folder), tmp_path) as reader:
-        assert isinstance(reader.store, CachedRecords)
+        assert isinstance(reader.store, DecodedCache)
         first, second = (fill_batch(reader, list(range(COUNT))) for _ in range(2))
         assert (first["gathered"], second["gathered"]) == (0, COUNT)
         assert_equal(first, plain)

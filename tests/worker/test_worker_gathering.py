@@ -1,4 +1,4 @@
-"""Stored samples are gathered in one way, whatever their store: rows of one image, or records of several."""
+"""Stored samples are gathered in one way, whatever their store: rows of one image, or of several."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from support.record_readers import open_records
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import ImageSpec
-from streamd.dataset.arrays.store import Pixels
+from streamd.dataset.arrays.store import Pixels, RowStore
 from streamd.decode.geometry import Geometry
-from streamd.worker.array_records import RecordStore
-from streamd.worker.fill_rows import gather_samples
+from streamd.worker.array_records import ArrayRecords
 from streamd.worker.stream_reader import StreamReader
 
 IDS = np.array([3, PAD_ID, 0])
@@ -24,13 +23,13 @@ def gather(reader: StreamReader) -> tuple[list[bool], dict[int, Any], dict[str, 
     images = reader.spec.images
     rows = {name: np.zeros((3, *image.shape), image.dtype) for name, image in images.items()}
     assert reader.store is not None
-    held, landed = gather_samples(reader.store, images, IDS, rows, {name: [None] * 3 for name in images})
-    return held.tolist(), dict(landed), rows
+    held, landed = reader.store.gather(IDS, rows)
+    return held.tolist(), {place: landed[place] for place in np.flatnonzero(held).tolist()}, rows
 
 
 def test_rows_of_one_image_land_as_they_are_stored(tmp_path: Path) -> None:
     with open_records(build_array_stream(tmp_path, "npy", {"photo": {}}), tmp_path) as reader:
-        assert not isinstance(reader.store, RecordStore)
+        assert isinstance(reader.store, RowStore)
         held, landed, rows = gather(reader)
     whole = Geometry((40, 60), (0, 0, 60, 40), (40, 60), (0, 0, 60, 40))
     assert (held, landed) == ([True, False, True], {0: {"photo": whole}, 2: {"photo": whole}})
@@ -40,7 +39,7 @@ def test_rows_of_one_image_land_as_they_are_stored(tmp_path: Path) -> None:
 def test_records_land_as_their_store_says(tmp_path: Path) -> None:
     images = {"photo": {"size": [40, 60]}, "mask": {"like": "photo", "mode": "index"}}
     with open_records(build_array_stream(tmp_path, "npy", images), tmp_path) as reader:
-        assert isinstance(reader.store, RecordStore)
+        assert isinstance(reader.store, ArrayRecords)
         held, landed, rows = gather(reader)
     mask = Geometry((20, 30), (0, 0, 30, 20), (40, 60), (0, 0, 60, 40))
     assert held == [True, False, True]

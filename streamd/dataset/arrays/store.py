@@ -1,4 +1,4 @@
-"""Samples that need no decoding: a store copies their pixels straight into the slot.
+"""Samples that need no decoding: a `Store` writes their pixels straight into the slot.
 
 A stream has a store when its source has one, or when it has a cache. `worker.fill_rows` asks the store first, and reads
 and decodes what it does not hold.
@@ -10,10 +10,9 @@ import os
 import resource
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -21,68 +20,73 @@ import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.dataset.arrays.pixels import can_copy_unconverted
+from streamd.dataset.manifest.manifest import ListedArrays, Manifest
 from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchanged, open_unchanged_file
 from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
+from streamd.decode.geometry import Draw, Geometry
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.mapping import map_readable
+from streamd.ipc.progress_page import WorkerPhase
 
 Mask = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[Any]  # uint8; in mode raw also uint16 and float32
 
 
-class ListedRows(Protocol):
-    """The files of one image of every sample, as a manifest lists them: those of its samples, or of a further image."""
+# The files of one image of every sample, as a manifest lists them: those of its samples, or of a further image.
+ListedRows = Manifest | ListedArrays
 
-    @property
-    def root(self) -> Path:
-        """The folder that names are relative to."""
+SampleRows = Mapping[str, Pixels]  # by image, a row a sample: each (n, H, W, C) and C-contiguous
+SampleGeometries = Mapping[str, Geometry]  # how each image of a sample lands in its row
+SampleDraws = Mapping[str, Sequence[Draw | None]]  # by image, one draw a sample
+# This receives the place of the sample at work, and what is done: READING its rows, or DECODING, which resizes them.
+ReportRow = Callable[[int, WorkerPhase], None]
 
-    @property
-    def sizes(self) -> npt.NDArray[Any]:
-        """The bytes of each file."""
-
-    @property
-    def mtimes_ns(self) -> npt.NDArray[Any]:
-        """The mtime of each file."""
-
-    def array_file_names(self) -> list[bytes]:
-        """Returns the name of each file."""
-
-    def lookup_rows(self, ids: Ids) -> Ids:
-        """Returns the row of each sample; -1 for -1, which is no sample."""
-
-    def find_extra_column(self, name: str) -> npt.NDArray[Any]:
-        """Returns a column that a store needs."""
-
-    def file_name(self, sample_id: int) -> bytes:
-        """Returns the file and the row of a sample."""
+NO_DRAWS: Final[SampleDraws] = {}
 
 
-class SampleStore(Protocol):
-    """Decoded samples by id, as one worker sees them. A store never holds PAD_ID.
+def ignore_row_report(place: int, phase: WorkerPhase) -> None:
+    """Ignores the report, where no progress page is shared with a daemon."""
+
+
+def build_whole_geometry(height: int, width: int) -> Geometry:
+    """Returns the geometry of a picture that is served as it is stored."""
+    return Geometry((height, width), (0, 0, width, height), (height, width), (0, 0, width, height))
+
+
+class Store(ABC):
+    """Samples by id that need no decoding, as one worker sees them. A store never holds PAD_ID.
 
     `find_gatherable` may be called from another thread. Where a mapped file has been cut off, access ends the worker
     with SIGBUS; the host is blamed for that, and no sample.
     """
 
+    @abstractmethod
     def find_gatherable(self, ids: Ids) -> Mask:
         """Returns which of `ids` can be gathered, (n,). Their files need not be read ahead."""
 
+    @abstractmethod
     def prefetch_rows(self, ids: Ids) -> None:
         """Requests samples that will be gathered soon, where they are not in memory. Waits for no disk."""
 
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies samples into `images`, (n, H, W, C), C-contiguous. Returns which of `ids` were copied, (n,).
+    @abstractmethod
+    def gather(
+        self, ids: Ids, rows: SampleRows, draws: SampleDraws = NO_DRAWS, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Sequence[SampleGeometries]]:
+        """Writes samples into `rows` by image, each (n, H, W, C) and C-contiguous.
 
-        The rows of the other samples may hold anything afterwards. It is called once a task, so implementations avoid
-        Python code for each row where they can.
+        Returns which of `ids` were written, (n,), and how the pictures of each land. The rows and geometries of the
+        other samples may hold anything. `draws` are those of images that are cropped at random. It is called once a
+        task, so a store of one image avoids Python code for each row where it can.
         """
 
     def find_permanent_fault(self, sample_id: int) -> str:
         """Returns why a sample that was not gathered is bad for good; an empty text if a later attempt may succeed."""
+        del sample_id
+        return ""
 
+    @abstractmethod
     def close(self) -> None:
         """Closes the files. The store is not used afterwards."""
 
@@ -144,18 +148,29 @@ _FEW_FILES: Final = 4  # to check a file takes 1 to 4 us; to copy a task's rows 
 _CHECK_SHARE: Final = 100  # checks of more files take at most a hundredth of the time
 
 
-class RowStore(ABC):
-    """A SampleStore of one image of the samples of a manifest that lists arrays.
+class RowStore(Store):
+    """The rows of one image of the samples of a manifest that lists arrays, served as they are stored.
 
-    Once a file has changed, the store holds no sample any more.
+    Once a file has changed, the store holds no sample any more. With `by_row`, rows are asked for by their own numbers
+    instead of samples, as for the frames of clips.
     """
 
-    def __init__(self, listed: ListedRows, arrays: ArrayFiles, root: int) -> None:
-        """Opens all files. Raises ConfigError when a file is not the listed one, OSError when it cannot be mapped."""
+    def __init__(self, listed: ListedRows, arrays: ArrayFiles, root: int, *, by_row: bool = False) -> None:
+        """Opens all files below the directory descriptor `root`.
+
+        Raises DataAwayError when a file is not there, ConfigError when it is not the listed one or cannot be opened,
+        OSError when it cannot be mapped.
+        """
         self._listed = listed
         self._arrays = arrays
+        self._root = root
+        self._by_row = by_row
         self._converter = PixelConverter(arrays)
-        self._files = ListedFiles(listed, root)
+        self._geometry = build_whole_geometry(*arrays.shape[:2])
+        seen = listed.sizes.tolist(), listed.mtimes_ns.tolist()
+        self._files: list[tuple[bytes, int, int]] = list(zip(listed.array_file_names(), *seen, strict=True))
+        self._unchanged = True
+        self._next_check_s = 0.0
         self._descriptors: list[int] = []
         self._prefetcher = RowPrefetcher(self._converter.row_bytes)
         try:
@@ -178,88 +193,31 @@ class RowStore(ABC):
         """Copies `rows` to `raw`, as they are stored. Returns the positions of the damaged ones, and why."""
 
     def _open_file(self, file: int) -> int:
-        self._descriptors.append(self._files.open_file(file))
-        return self._descriptors[-1]
-
-    def _map_file(self, file: int) -> memoryview:
-        return map_readable(self._open_file(file), self._files.sizes[file])
-
-    def find_gatherable(self, ids: Ids) -> Mask:
-        """Returns the mask of all samples, or of none once a file has changed."""
-        return ids != PAD_ID if self._files.are_unchanged() else np.zeros(ids.size, np.bool_)
-
-    def prefetch_rows(self, ids: Ids) -> None:
-        """Requests the rows that are not in memory from the disk."""
-        if self._prefetcher.is_worthwhile:
-            self._prefetcher.prefetch_rows(self._locate_rows(self._listed.lookup_rows(ids[ids != PAD_ID])))
-
-    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
-        """Copies rows into `images`, (n, H, W, C). Returns the mask of the `ids` that were copied, (n,)."""
-        raw = self._converter.prepare_read_buffer(images)
-        # PAD_ID is negative. The first sample is read in its place, and the mask below leaves it out.
-        damaged = self._copy_rows(self._listed.lookup_rows(np.maximum(ids, 0)), raw)
-        self._prefetcher.record_page_faults()
-        # The files are checked after the copy. If a file was found to be written meanwhile, no row is served, and what
-        # could not be read is not held against a sample. With many files, only the next check that is due notices it.
-        good = self.find_gatherable(ids)
-        for place, reason in damaged.items():
-            if good[place]:
-                good[place] = False
-                self._converter.faults[int(ids[place])] = reason
-        return self._converter.convert_rows(raw, images, ids, good)
-
-    def find_permanent_fault(self, sample_id: int) -> str:
-        """See `SampleStore`."""
-        return self._converter.faults.get(sample_id, "")
-
-    def close(self) -> None:
-        """Closes the files. A subclass drops what it has mapped before."""
-        self._close_descriptors()
-
-    def _close_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.pop())
-
-
-class ListedFiles:
-    """The files that a manifest lists, below the directory descriptor `root`."""
-
-    def __init__(self, listed: ListedRows, root: int) -> None:
-        seen = listed.sizes.tolist(), listed.mtimes_ns.tolist()
-        self._files: list[tuple[bytes, int, int]] = list(zip(listed.array_file_names(), *seen, strict=True))
-        self._root = root
-        self._folder = listed.root
-        self._unchanged = True
-        self._next_check_s = 0.0
-
-    @property
-    def sizes(self) -> list[int]:
-        """The size of each file, in bytes."""
-        return [size for _, size, _ in self._files]
-
-    def open_file(self, file: int) -> int:
-        """Opens a file, and returns its descriptor.
-
-        Raises DataAwayError when it is not there, ConfigError when it is not the listed one or cannot be opened.
-        """
+        """Opens a file, and returns its descriptor. Raises DataAwayError and ConfigError."""
         name, size, mtime_ns = self._files[file]
         try:
-            return open_unchanged_file(self._root, name, size, mtime_ns)
+            self._descriptors.append(open_unchanged_file(self._root, name, size, mtime_ns))
         except UnfitFileError as error:
             raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
         except OSError as error:
+            folder = self._listed.root
             if error.errno in ABSENT_ERRNOS:
                 raise DataAwayError(
-                    f"{format_path(name)} is not in {format_path(self._folder)} any more; bring it back, or set "
-                    "source.path to where it is now"
+                    f"{format_path(name)} is not in {format_path(folder)} any more; bring it back, or set source.path "
+                    "to where it is now"
                 ) from error
-            path = self._folder / os.fsdecode(name)
-            raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
+            raise ConfigError(
+                f"{format_path(folder / os.fsdecode(name))} cannot be opened: {error.strerror}"
+            ) from error
+        return self._descriptors[-1]
 
-    def are_unchanged(self) -> bool:
-        """Returns whether all files are still the same.
+    def _map_file(self, file: int) -> memoryview:
+        return map_readable(self._open_file(file), self._files[file][1])
 
-        Of more than `_FEW_FILES`, it may return the result of the last check.
+    def find_gatherable(self, ids: Ids) -> Mask:
+        """Returns the mask of all samples, or of none once a file has changed.
+
+        Of more than `_FEW_FILES`, the result of the last check may count.
         """
         # A check calls stat once for each file. With more than `_FEW_FILES`, the next check waits a hundred times as
         # long as this one takes, so that a slow disk or thousands of files do not slow down every task.
@@ -273,7 +231,46 @@ class ListedFiles:
             else:
                 self._unchanged = True
             self._next_check_s = now_s + _CHECK_SHARE * (time.monotonic() - now_s)
-        return self._unchanged
+        return ids != PAD_ID if self._unchanged else np.zeros(ids.size, np.bool_)
+
+    def _lookup_rows(self, ids: Ids) -> Ids:
+        return ids if self._by_row else self._listed.lookup_rows(ids)
+
+    def prefetch_rows(self, ids: Ids) -> None:
+        """Requests the rows that are not in memory from the disk."""
+        if self._prefetcher.is_worthwhile:
+            self._prefetcher.prefetch_rows(self._locate_rows(self._lookup_rows(ids[ids != PAD_ID])))
+
+    def gather(
+        self, ids: Ids, rows: SampleRows, draws: SampleDraws = NO_DRAWS, report_row: ReportRow = ignore_row_report
+    ) -> tuple[Mask, Sequence[SampleGeometries]]:
+        """See `Store`. `rows` has one image."""
+        del draws, report_row  # nothing is cropped, and rows are copied together
+        ((name, images),) = rows.items()
+        raw = self._converter.prepare_read_buffer(images)
+        # PAD_ID is negative. The first sample is read in its place, and the mask below leaves it out.
+        damaged = self._copy_rows(self._lookup_rows(np.maximum(ids, 0)), raw)
+        self._prefetcher.record_page_faults()
+        # The files are checked after the copy. If a file was found to be written meanwhile, no row is served, and what
+        # could not be read is not held against a sample. With many files, only the next check that is due notices it.
+        good = self.find_gatherable(ids)
+        for place, reason in damaged.items():
+            if good[place]:
+                good[place] = False
+                self._converter.faults[int(ids[place])] = reason
+        return self._converter.convert_rows(raw, images, ids, good), [{name: self._geometry}] * ids.size
+
+    def find_permanent_fault(self, sample_id: int) -> str:
+        """See `Store`."""
+        return self._converter.faults.get(sample_id, "")
+
+    def close(self) -> None:
+        """Closes the files. A subclass drops what it has mapped before."""
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 # --- Converts stored rows of any dtype and channel order to rows as they are served: (height, width, channels).

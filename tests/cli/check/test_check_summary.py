@@ -294,7 +294,7 @@ def test_the_estimate_for_one_worker_equals_what_its_store_decompresses(tmp_path
     assert isinstance(store, Hdf5Store)
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
-        assert store.gather_rows(compute_batch_ids(stream.order, 0, index, 5), images).all()
+        assert store.gather(compute_batch_ids(stream.order, 0, index, 5), {"image": images})[0].all()
     assert round(unpacking(tmp_path, **order).per_sample * ROWS) == store.decompression_totals[0]
     store.close()
     os.close(root)

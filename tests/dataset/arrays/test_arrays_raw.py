@@ -53,7 +53,7 @@ def test_numbers_are_served_as_they_are_stored(tmp_path: Path, kind: str, dtype:
     opened = open_raw(tmp_path, kind, stored, 5, dtype)
     assert (opened.stream.spec.image.dtype, opened.stream.spec.image_shape) == (dtype, (6, 8, 5))
     found = np.empty((len(IDS), 6, 8, 5), dtype)
-    assert opened.store.gather_rows(IDS, found).all()
+    assert opened.store.gather(IDS, {"image": found})[0].all()
     assert np.array_equal(found, rows[IDS], equal_nan=dtype == "float32")
     assert opened.stream.manifest.arrays is not None
     assert opened.stream.manifest.arrays.row_bytes == rows[0].nbytes

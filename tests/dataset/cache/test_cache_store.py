@@ -92,7 +92,7 @@ def test_prefetching_advises_the_system_of_the_cached_rows(
 
 
 def test_no_process_holds_an_unpublished_row(source: StreamReader, cache: DecodedCache, reopen: Reopen) -> None:
-    cache.write_row(4, row_of(source, 4))
+    cache.write_sample(4, {"image": row_of(source, 4)}, {})
     assert cache.unpublished_rows == 1
     other = reopen()
     assert held(cache, [4]) == held(other, [4]) == [False]
@@ -111,8 +111,8 @@ def test_rows_are_synced_before_their_records_are_written(
         sync(file)
 
     monkeypatch.setattr(CacheFile, "sync_rows", look)
-    cache.write_row(2, row_of(source, 2))
-    cache.write_row(5, row_of(source, 5))
+    cache.write_sample(2, {"image": row_of(source, 2)}, {})
+    cache.write_sample(5, {"image": row_of(source, 5)}, {})
     assert written == []
     cache.publish_rows()
     assert written == [False]
@@ -128,11 +128,11 @@ def test_rows_written_during_a_sync_are_published_by_the_next(
 
     def slowly(file: CacheFile) -> None:
         monkeypatch.setattr(CacheFile, "sync_rows", sync)
-        cache.write_row(6, row_of(source, 6))
+        cache.write_sample(6, {"image": row_of(source, 6)}, {})
         sync(file)
 
     monkeypatch.setattr(CacheFile, "sync_rows", slowly)
-    cache.write_row(2, row_of(source, 2))
+    cache.write_sample(2, {"image": row_of(source, 2)}, {})
     cache.publish_rows()
     assert held(cache, [2, 6]) == [True, False]
     cache.publish_rows()
@@ -141,7 +141,7 @@ def test_rows_written_during_a_sync_are_published_by_the_next(
 
 def test_closing_publishes_rows_for_the_next_process(source: StreamReader, reopen: Reopen, folder: Path) -> None:
     with closing(open_cache(source, place(folder))) as first:
-        first.write_row(3, row_of(source, 3))  # which closing publishes
+        first.write_sample(3, {"image": row_of(source, 3)}, {})  # which closing publishes
     mask, images = gathered(reopen(writable=False), source, [3])
     assert mask == [True]
     assert np.array_equal(images[0], row_of(source, 3))
@@ -230,7 +230,7 @@ def test_a_file_that_is_listed_again_with_another_mtime_is_decoded_again(
         closing(open_cache(later, place(folder))) as cache,
     ):
         assert held(cache, [3, 4]) == [False, True]
-        cache.write_row(3, row_of(source, 8))
+        cache.write_sample(3, {"image": row_of(source, 8)}, {})
         cache.publish_rows()
         assert np.array_equal(gathered(cache, later, [3])[1][0], row_of(source, 8))
 
@@ -303,9 +303,9 @@ def test_a_deleted_cache_stays_usable_where_it_is_open_and_the_next_process_begi
 def test_a_failed_write_ends_caching_and_keeps_earlier_rows(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
-        cache.write_row(2, row_of(source, 2))
-        cache.write_row(6, row_of(source, 6))
-    cache.write_row(3, row_of(source, 3))
+        cache.write_sample(2, {"image": row_of(source, 2)}, {})
+        cache.write_sample(6, {"image": row_of(source, 6)}, {})
+    cache.write_sample(3, {"image": row_of(source, 3)}, {})
     cache.publish_rows()
     assert held(cache, [1, 2, 3, 6]) == [True, True, False, False]
     (remark,) = cache.remarks

@@ -100,7 +100,7 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._open)
     @rule(sample_id=ids, which=which)
     def keep(self, sample_id: int, which: int) -> None:
-        self._open[which % len(self._open)].write_row(sample_id, self._pixels(sample_id))
+        self._open[which % len(self._open)].write_sample(sample_id, {"image": self._pixels(sample_id)}, {})
 
     @precondition(lambda self: self._open)
     @rule(which=which)
@@ -146,7 +146,7 @@ class CacheMachine(RuleBasedStateMachine):
             asked = np.arange(-1, SAMPLES)
             images = np.empty((asked.size, *SPEC.image_shape), np.uint8)
             held = cache.find_gatherable(asked)
-            gathered = cache.gather_rows(asked, images)
+            gathered, _ = cache.gather(asked, {"image": images})
             assert not gathered[0], "no sample"
             assert not (gathered & ~held).any()
             assert np.array_equal(cache.find_gatherable(asked), gathered)

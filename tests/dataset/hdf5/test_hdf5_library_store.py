@@ -90,7 +90,7 @@ def test_streams_share_the_chunk_cache(opened: OpenedStore, tmp_path: Path) -> N
     assert (asked, asked_other) == ([(0, 3), (3, 6), (0, 3)], [(0, 3)])
     same = opened.open_again()
     images = np.zeros((1, 6, 8, 3), np.uint8)
-    assert same.gather_rows(np.array([4]), images).all()
+    assert same.gather(np.array([4]), {"image": images})[0].all()
     assert isinstance(same, Hdf5Store)
     assert same.decompression_totals[0] == 0
     for closing in (same, other):
