@@ -331,6 +331,36 @@ def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daem
     assert (told, retired) == ([0, 1, 2], [0, 1])
 
 
+class Watcher(IOThread):
+    """Records the calls around a fork."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "ipc:///nowhere", ClientSession(Subscription("train", 0, 1, None, "drop", 1, "inline")), Handoff(Cursor())
+        )
+        self.calls: list[str] = []
+
+    def before_fork(self) -> None:
+        self.calls.append("begins")
+
+    def after_fork_in_parent(self) -> None:
+        self.calls.append("ends")
+
+    def after_fork_in_child(self) -> None:
+        self.calls.append("forked")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_an_io_thread_is_called_before_a_fork_and_after_it_in_both_processes() -> None:
+    watcher = Watcher()
+
+    def look() -> None:
+        assert watcher.calls == ["begins", "forked"]
+
+    assert in_a_forked_child(look) == 0
+    assert watcher.calls == ["begins", "ends"]
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_keeps_neither_the_connection_nor_untaken_batches(
     daemon: Daemon, trainer: list[Trainer]
