@@ -16,12 +16,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 import zmq
+from msgspec.structs import replace
 
 from streamd.client.handoff import Handoff
 from streamd.client.leases import (
