@@ -29,7 +29,6 @@ from streamd.client.arguments import (
     parse_word,
 )
 from streamd.client.batch import Batch, BatchSplit
-from streamd.client.session import Subscription
 from streamd.client.sockets import (
     KEY_REFUSAL,
     CurveKeys,
@@ -73,6 +72,7 @@ from streamd.ipc.messages import (
     Stats,
     StatusNow,
     Streams,
+    Subscribe,
     Transport,
 )
 from streamd.limits import (
@@ -221,8 +221,11 @@ class Client:
             )
         whose = parse_trainer_name(None)
         way = self._choose_transport("shared")
-        subscription = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, way, name=whose)
-        with self._make_stream(spec, subscription, None, Cursor(epoch, begin=index)) as one:
+        start = Cursor(epoch, begin=index)
+        subscription = Subscribe(
+            stream, 0, 1, epoch + 1, start, "drop", MIN_CREDIT, way, None, resuming=False, name=whose
+        )
+        with self._make_stream(spec, subscription, None, start) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
 
@@ -276,7 +279,20 @@ class Client:
         while True:
             spec = self.spec(stream)
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
-            asked = Subscription(stream, *place, total, how, credit, way, live, together, whose)
+            asked = Subscribe(
+                stream,
+                *place,
+                total,
+                Cursor(),
+                how,
+                credit,
+                way,
+                None,
+                resuming=False,
+                live=live,
+                together=together,
+                name=whose,
+            )
             token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, rows)
             opened = self._make_stream(spec, asked, rows, token)
             try:
@@ -308,7 +324,7 @@ class Client:
         return wanted if self._curve is None else "inline"
 
     def _make_stream(
-        self, spec: StreamSpec, subscription: Subscription, batch_size: int | None, start: Token | Cursor | None
+        self, spec: StreamSpec, subscription: Subscribe, batch_size: int | None, start: Token | Cursor | None
     ) -> Stream:
         """Makes a stream that `close` closes; fails it at once if the daemon has ended for good."""
         stream = Stream(

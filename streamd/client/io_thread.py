@@ -12,15 +12,16 @@ import _thread
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 import zmq
+from msgspec.structs import replace
 
 from streamd.client.handoff import Handoff
 from streamd.client.leases import (
@@ -29,7 +30,6 @@ from streamd.client.leases import (
     LeaseReturns,
     ReceivedBatch,
     list_ended_connections,
-    observe_forks,
 )
 from streamd.client.session import (
     ClientAction,
@@ -60,6 +60,7 @@ from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0
 _GOODBYE_TIMEOUT_S: Final = 1.0
+_IO_THREADS: Final[set[weakref.ref[IOThread]]] = set()  # of this process, which are called around each fork
 
 
 class IOThread:
@@ -96,7 +97,7 @@ class IOThread:
         self._pixel_id = ""
         self._mapped_slots: dict[int, memoryview] = {}
         self._waited_ns = 0
-        observe_forks(self)
+        _IO_THREADS.add(weakref.ref(self, _IO_THREADS.discard))
 
     # --- from other threads
 
@@ -464,24 +465,34 @@ class IOThread:
             self._socket = None
 
 
+def _call_io_threads(call: Callable[[IOThread], None]) -> None:
+    for reference in list(_IO_THREADS):  # a copy, made in one C call: other threads add and remove theirs
+        one = reference()
+        if one is not None:
+            call(one)
+
+
+if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
+    os.register_at_fork(
+        before=partial(_call_io_threads, lambda one: one.before_fork()),
+        after_in_parent=partial(_call_io_threads, lambda one: one.after_fork_in_parent()),
+        after_in_child=partial(_call_io_threads, lambda one: one.after_fork_in_child()),
+    )
+
+
 # --- Puts the pixels of a batch together, which arrive in pieces, each in a message of its own behind the batch's
 # header.
 #
 # Messages of a connection keep their order, so the pieces that arrive belong to the header before them.
 
 
-@dataclass(slots=True)
-class _ArrivingBatch:
-    frame: bytes
-    memory: memoryview
-    filled: int = 0
-
-
 class ArrivingPixels:
     """The batch of one connection whose pixels have begun to arrive. Used by the I/O thread."""
 
     def __init__(self) -> None:
-        self._batch: _ArrivingBatch | None = None
+        self._frame: bytes | None = None
+        self._memory = memoryview(b"")
+        self._filled = 0
 
     def begin_batch(self, frame: bytes, piece: memoryview) -> memoryview | None:
         """Takes a batch's frame and its first piece. Returns the pixels if that is all of them, else None.
@@ -489,14 +500,13 @@ class ArrivingPixels:
         Raises ProtocolError for a frame of anything else.
         """
         _, message = decode_daemon_frame(frame)
-        if not isinstance(message, BatchReady) or self._batch is not None or len(piece) > message.slot_bytes:
+        if not isinstance(message, BatchReady) or self._frame is not None or len(piece) > message.slot_bytes:
             raise ProtocolError("pixels arrived that belong to no batch")
         if len(piece) == message.slot_bytes:
             return piece
         # Memory of malloc's, which gives the pages of one batch to the next; bytearray would fill it with zeros first.
-        memory = np.empty(message.slot_bytes, np.uint8).data
-        self._batch = _ArrivingBatch(frame, memory)
-        self._fill(self._batch, piece)
+        self._frame, self._memory, self._filled = frame, np.empty(message.slot_bytes, np.uint8).data, len(piece)
+        self._memory[: len(piece)] = piece
         return None
 
     def add_piece(self, piece: memoryview) -> tuple[bytes, memoryview] | None:
@@ -504,23 +514,19 @@ class ArrivingPixels:
 
         Raises ProtocolError for more pixels than the batch has.
         """
-        batch = self._batch
-        if batch is None or batch.filled + len(piece) > len(batch.memory):
+        start, frame, memory = self._filled, self._frame, self._memory
+        self._filled += len(piece)
+        if frame is None or self._filled > len(memory):
             raise ProtocolError("more pixels arrived than their batch has")
-        self._fill(batch, piece)
-        if batch.filled < len(batch.memory):
+        memory[start : self._filled] = piece
+        if self._filled < len(memory):
             return None
-        self._batch = None
-        return batch.frame, batch.memory.toreadonly()
+        self.forget_batch()
+        return frame, memory.toreadonly()
 
     def forget_batch(self) -> None:
         """Drops what has arrived of a batch: its connection has ended."""
-        self._batch = None
-
-    @staticmethod
-    def _fill(batch: _ArrivingBatch, piece: memoryview) -> None:
-        batch.memory[batch.filled : batch.filled + len(piece)] = piece
-        batch.filled += len(piece)
+        self._frame, self._memory = None, memoryview(b"")
 
 
 # --- Starts threads where an interrupt may fall.

@@ -15,11 +15,10 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from streamd.errors import BatchesHeldError
 from streamd.ipc.lifeline import Lifeline
@@ -234,45 +233,6 @@ class LeaseReturns:
         """Called after a fork, in the child."""
         for ended in self._ended_connections.values():
             ended.after_fork_in_child()
-
-
-# --- around a fork
-
-
-class ForkObserver(Protocol):
-    """An object whose methods are called around each fork of this process."""
-
-    def before_fork(self) -> None: ...
-
-    def after_fork_in_parent(self) -> None: ...
-
-    def after_fork_in_child(self) -> None: ...
-
-
-_fork_observers: Final[set[weakref.ref[ForkObserver]]] = set()
-
-
-def observe_forks(observer: ForkObserver) -> None:
-    """Calls `observer` around each fork: before it in the thread that forks, after it in the parent or the child.
-
-    The observer is referenced weakly.
-    """
-    _fork_observers.add(weakref.ref(observer, _fork_observers.discard))
-
-
-def _call_fork_observers(call: Callable[[ForkObserver], None]) -> None:
-    for reference in list(_fork_observers):  # a copy, made in one C call: other threads add and remove observers
-        one = reference()
-        if one is not None:
-            call(one)
-
-
-if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
-    os.register_at_fork(
-        before=partial(_call_fork_observers, lambda one: one.before_fork()),
-        after_in_parent=partial(_call_fork_observers, lambda one: one.after_fork_in_parent()),
-        after_in_child=partial(_call_fork_observers, lambda one: one.after_fork_in_child()),
-    )
 
 
 # --- How a thread waits for descriptors and is woken, with what the system has: eventfd and epoll, or less.

@@ -12,12 +12,13 @@ import html
 import math
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from streamd.client.batch import FindNames
 from streamd.core.display import (
     MARK_COLOURS,
     BatchDisplay,
@@ -48,8 +49,6 @@ _NAME_CHARS: Final = 18  # the end of a file's name that fits below a picture
 _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 _SWATCH: Final = "display:inline-block;width:10px;height:10px;margin-right:4px;outline:1px solid rgba(128,128,128,.6)"
 
-FindNames = Callable[[Sequence[int]], Mapping[int, str]]
-
 
 def render_batch(batch: ShownBatch, find_names: FindNames) -> str:
     """Renders up to 32 rows of a batch, fewer if the pictures would exceed the size limit; all text is escaped.
@@ -77,11 +76,27 @@ def _render_rows(
         max_bytes -= sum(map(len, pictures))
         if max_bytes < 0:
             break
-        tiles.append(_render_tile(pictures, caption, files.get(caption.sample_id, "")))
+        # Below the pictures are the row's labels, sample id, file and mark.
+        lines = [_render_div(_CLIPPED, _escape_text(line), title=line) for line in caption.labels]
+        if caption.sample_id != PAD_ID:
+            lines.append(_render_div("opacity:.6", f"#{caption.sample_id}"))
+        if file := files.get(caption.sample_id, ""):
+            end = file if len(file) <= _NAME_CHARS else f"…{file[1 - _NAME_CHARS :]}"
+            lines.append(_render_div(f"opacity:.6;{_CLIPPED}", _escape_text(end), title=file))
+        if caption.mark:
+            why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
+            colour = format_hex_colour(MARK_COLOURS[caption.mark])
+            lines.append(_render_div(f"color:{colour};font-weight:600", caption.mark, title=why))
+        # Long captions must not widen the tile, so they are cut at the width of its pictures.
+        width = len(pictures) * _SHOWN_PX + (len(pictures) - 1) * _PICTURE_GAP_PX
+        beside = "".join(pictures)
+        if len(pictures) > 1:
+            beside = _render_div(f"display:flex;flex-wrap:wrap;gap:{_PICTURE_GAP_PX}px", beside)
+        tiles.append(_render_div(f"width:{width}px;max-width:100%", beside, *lines))
 
     legend = ""
-    for name, colour in display.list_classes():
-        swatch = "" if colour is None else f'<span style="{_SWATCH};background:{format_hex_colour(colour)}"></span>'
+    for name, shade in display.list_classes():
+        swatch = "" if shade is None else f'<span style="{_SWATCH};background:{format_hex_colour(shade)}"></span>'
         legend += _render_div("", swatch, _escape_text(name))
     more = len(batch) - len(tiles)
     return _render_div(
@@ -101,26 +116,6 @@ def _escape_text(text: str) -> str:
 def _render_div(style: str, *inside: str, title: str = "") -> str:
     tip = f' title="{_escape_text(title[:_TIP_CHARS])}"' if title else ""
     return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
-
-
-def _render_tile(pictures: Sequence[str], caption: Caption, file: str) -> str:
-    """Renders a row: its pictures side by side, and below them its labels, sample id, file and mark."""
-    lines = [_render_div(_CLIPPED, _escape_text(line), title=line) for line in caption.labels]
-    if caption.sample_id != PAD_ID:
-        lines.append(_render_div("opacity:.6", f"#{caption.sample_id}"))
-    if file:
-        end = file if len(file) <= _NAME_CHARS else f"…{file[1 - _NAME_CHARS :]}"
-        lines.append(_render_div(f"opacity:.6;{_CLIPPED}", _escape_text(end), title=file))
-    if caption.mark:
-        why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
-        colour = format_hex_colour(MARK_COLOURS[caption.mark])
-        lines.append(_render_div(f"color:{colour};font-weight:600", caption.mark, title=why))
-    # Long captions must not widen the tile, so they are cut at the width of its pictures.
-    width = len(pictures) * _SHOWN_PX + (len(pictures) - 1) * _PICTURE_GAP_PX
-    beside = "".join(pictures)
-    if len(pictures) > 1:
-        beside = _render_div(f"display:flex;flex-wrap:wrap;gap:{_PICTURE_GAP_PX}px", beside)
-    return _render_div(f"width:{width}px;max-width:100%", beside, *lines)
 
 
 def _render_picture(shown: ShownPicture, caption: Caption) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from streamd.core.epoch_timing import EpochTiming
-from streamd.core.spec import Cursor, RankSteps, StreamSpec, UnevenPolicy
+from streamd.core.spec import Cursor, RankSteps, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import (
     RefusedError,
@@ -41,31 +43,6 @@ from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGR
 
 _GRANTS_A_CREDIT: Final = 2  # Progress messages sent while the loop takes as many batches as the credit allows
 _REMOTE_GRANTS_A_CREDIT: Final = 4  # ... by a trainer on another host, where each takes a while to get there
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A trainer's subscription, which stays the same across reconnections, except for `live` and `together`.
-
-    live: begin where the other sessions are, with `epochs` counted from there. Applies to the first connection only.
-    together: begin when this many sessions of the stream exist; 0 begins at once. Applies until the first batch.
-    name, pid: identify the trainer in the daemon's status.
-    batch_size, steps: an epoch has `steps` steps of `batch_size` rows for the trainer.
-    """
-
-    stream: str
-    rank: int
-    world: int
-    epochs: int | None
-    uneven: UnevenPolicy
-    credit: int
-    transport: Transport
-    live: bool = False
-    together: int = 0
-    name: str = ""
-    pid: int = 0
-    batch_size: int = 0
-    steps: int = 0
 
 
 # --- what the shell is asked to do
@@ -112,12 +89,15 @@ class ClientSession:
     States: `away` waits before it tries again; `asking` has subscribed and has no answer yet; `active` receives
     batches; `over` has failed or was closed. From any state but `over`, a lost connection leads to `away`.
 
+    subscription: what a connection asks for. It stays the same across reconnections, except that `live` applies to the
+        first connection only, and `together` until the first batch. The position, the order and what is held of ended
+        sessions are those of the moment at which it is sent.
     spec: the stream as the trainer knows it; every later daemon must serve the same.
     resuming: the stream has run before, so the daemon makes it wait for memory rather than refuse it, and a refusal
         because of its order means that the stream changed.
     """
 
-    subscription: Subscription
+    subscription: Subscribe
     spec: StreamSpec | None = None
     resuming: bool = False
     state: ProtocolState = "away"
@@ -154,7 +134,7 @@ class ClientSession:
         return self._header.boot, self._header.session
 
     @property
-    def next_subscription(self) -> Subscription:
+    def next_subscription(self) -> Subscribe:
         """The subscription for the next connection: once a batch has arrived, it no longer waits for other sessions."""
         return replace(self.subscription, together=0) if self._expected else self.subscription
 
@@ -201,25 +181,14 @@ class ClientSession:
         self._header, self._expected = EMPTY_HEADER, 0
         self._released, self._retired, self._released_total = [], [], 0
         self._told_upto, self._taken, self._receipts = 0, 0, 0
-        subscribe = Subscribe(
-            subscription.stream,
-            subscription.rank,
-            subscription.world,
-            subscription.epochs,
-            cursor,
-            subscription.uneven,
-            subscription.credit,
-            subscription.transport,
-            self.spec.order_id if self.spec else None,
-            self.resuming,
-            subscription.live,
-            subscription.together,
-            self.spec.order_facts if self.spec else None,
-            self.held_sessions,
-            subscription.name,
-            subscription.pid,
-            subscription.batch_size,
-            subscription.steps,
+        spec = self.spec
+        subscribe = replace(
+            subscription,
+            cursor=cursor,
+            order_id=spec.order_id if spec else None,
+            order=spec.order_facts if spec else None,
+            resuming=self.resuming,
+            earlier=self.held_sessions,
         )
         return [SendMessage(EMPTY_HEADER, subscribe)]
 

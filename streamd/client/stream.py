@@ -8,11 +8,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
+
+from msgspec.structs import replace
 
 from streamd.client.batch import (
     Batch,
@@ -26,7 +28,7 @@ from streamd.client.batch import (
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import ReceivedBatch, check_ended_session_limit
-from streamd.client.session import ClientSession, Subscription
+from streamd.client.session import ClientSession
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming
@@ -47,7 +49,7 @@ from streamd.errors import (
     RefusedError,
     StreamdError,
 )
-from streamd.ipc.messages import ReceiptDue
+from streamd.ipc.messages import ReceiptDue, Subscribe
 from streamd.limits import CONNECT_TIMEOUT_S, LAST_WORD_S, MIN_CREDIT, PROGRESS_DELAY_S
 
 
@@ -93,7 +95,7 @@ class Stream:
         self,
         endpoint: str,
         split: BatchSplit,
-        subscription: Subscription,
+        subscription: Subscribe,
         start: Token | Cursor | None,
         patience_s: float | None,
         reporter: AbsenceReporter,

@@ -88,12 +88,18 @@ class Checkpoints:
         except OSError:
             return False
 
-    def recreate_missing_folder(self) -> bool:
-        """Creates the folder again if it was removed, and returns whether it was. Raises OSError."""
-        removed = not self.directory.exists()
-        if removed:
+    def claim_folder(self, is_at_work: IsAtWork) -> None:
+        """Creates the folder again if it was removed, and claims it, since it may be a new one at the same path.
+
+        Raises as the function `claim_folder` does.
+        """
+        if not self.directory.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
-        return removed
+            self._warn(
+                f"{self.directory} was removed, together with the states saved there: it is created again for new "
+                "states"
+            )
+        claim_folder(self.directory, is_at_work)
 
     def save_state(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
         """Saves the state after `step` steps and removes old states. Raises OSError; earlier states are then kept."""
@@ -122,8 +128,9 @@ class Checkpoints:
         for _, folder in sorted(self._list_states(), reverse=True):
             try:
                 return _read_state(folder)
-            except _DamagedError as error:
-                self._warn(f"{folder} is damaged and is skipped: {error}")
+            except (_DamagedError, FileNotFoundError) as error:
+                why = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else error
+                self._warn(f"{folder} is damaged and is skipped: {why}")
             except OSError as error:
                 raise ConfigError(
                     f"{folder} cannot be read ({error.strerror}): fix that, or move the folder away to continue from "
@@ -176,13 +183,25 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read_state(folder: Path) -> SavedState:
-    """Reads a state and checks its digests. Raises _DamagedError, ConfigError for another version, OSError."""
+    """Reads a state and checks its digests.
+
+    Raises _DamagedError, ConfigError for another version, OSError, of which FileNotFoundError is damage too.
+    """
     try:
-        body = _read_state_file(folder)
-        memory = read_regular_file(folder / _ARRAYS)
-    except FileNotFoundError as error:
-        raise _DamagedError(f"{Path(error.filename).name} is missing") from error
-    arrays, start = [], 0
+        state = json.loads(read_regular_file(folder / _STATE))
+        version, digest, body = state["version"], state["digest"], state["body"]
+        is_genuine = _compute_digest(json.dumps(body).encode()) == digest
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _DamagedError(f"{_STATE} is truncated or not a state") from error
+    # A state of another version is whole, so it is no reason to take the one before it.
+    if version != _VERSION:
+        raise ConfigError(
+            f"{folder} is of version {version}, but this streamd reads version {_VERSION}: continue with the streamd "
+            "that saved it, or choose another folder to start from the beginning"
+        )
+    if not is_genuine:
+        raise _DamagedError(f"{_STATE} is not what was written")
+    memory, arrays, start = read_regular_file(folder / _ARRAYS), [], 0
     for number, record in enumerate(body["arrays"]):
         dtype, shape = np.dtype(record["dtype"]), tuple(record["shape"])
         count = int(np.prod(shape, dtype=np.int64))
@@ -192,24 +211,6 @@ def _read_state(folder: Path) -> SavedState:
         arrays.append(np.frombuffer(data, dtype, count).reshape(shape))
         start += len(data)
     return SavedState(folder, body["content"], arrays)
-
-
-def _read_state_file(folder: Path) -> dict[str, Any]:
-    try:
-        state = json.loads(read_regular_file(folder / _STATE))
-        version, digest, body = state["version"], state["digest"], state["body"]
-        whole: dict[str, Any] = body
-        genuine = _compute_digest(json.dumps(body).encode()) == digest
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _DamagedError(f"{_STATE} is truncated or not a state") from error
-    if version != _VERSION:
-        raise ConfigError(
-            f"{folder} is of version {version}, but this streamd reads version {_VERSION}: continue with the streamd "
-            "that saved it, or choose another folder to start from the beginning"
-        )
-    if not genuine:
-        raise _DamagedError(f"{_STATE} is not what was written")
-    return whole
 
 
 def _compute_digest(data: bytes | memoryview) -> str:

@@ -19,7 +19,7 @@ from support.forked_child import in_a_forked_child
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import ReceivedBatch
-from streamd.client.session import ClientSession, Subscription
+from streamd.client.session import ClientSession
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
@@ -40,6 +40,7 @@ from streamd.ipc.messages import (
 LIMIT_S = 10.0
 BOOT = 5
 CREDIT = 8
+WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", CREDIT, "inline", None, resuming=False)
 
 
 class Daemon:
@@ -129,7 +130,7 @@ class Trainer:
     """An I/O thread with its session and handoff, and the loop's part of the work."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self.session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
+        self.session = ClientSession(WISH)
         self.handoff = Handoff(Cursor())
         self.io_thread = IOThread(daemon.endpoint, self.session, self.handoff)
         self._cursor = Cursor()
@@ -274,7 +275,7 @@ def test_request_stop_says_goodbye_without_waiting_for_the_thread(daemon: Daemon
 
 
 def test_an_io_thread_that_never_started_can_be_stopped(daemon: Daemon) -> None:
-    session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
+    session = ClientSession(WISH)
     IOThread(daemon.endpoint, session, Handoff(Cursor())).stop()
     assert not daemon.has_message(0)
 
@@ -329,6 +330,34 @@ def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daem
         told += progress.released
         retired += progress.retired
     assert (told, retired) == ([0, 1, 2], [0, 1])
+
+
+class Watcher(IOThread):
+    """Records the calls around a fork."""
+
+    def __init__(self) -> None:
+        super().__init__("ipc:///nowhere", ClientSession(WISH), Handoff(Cursor()))
+        self.calls: list[str] = []
+
+    def before_fork(self) -> None:
+        self.calls.append("begins")
+
+    def after_fork_in_parent(self) -> None:
+        self.calls.append("ends")
+
+    def after_fork_in_child(self) -> None:
+        self.calls.append("forked")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_an_io_thread_is_called_before_a_fork_and_after_it_in_both_processes() -> None:
+    watcher = Watcher()
+
+    def look() -> None:
+        assert watcher.calls == ["begins", "forked"]
+
+    assert in_a_forked_child(look) == 0
+    assert watcher.calls == ["begins", "ends"]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

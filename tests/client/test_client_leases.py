@@ -6,7 +6,6 @@ import os
 from typing import cast
 
 import pytest
-from support.forked_child import in_a_forked_child
 
 from streamd.client import leases as module
 from streamd.client.handoff import Handoff
@@ -16,7 +15,6 @@ from streamd.client.leases import (
     ReceivedBatch,
     check_ended_session_limit,
     list_ended_connections,
-    observe_forks,
 )
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
@@ -220,34 +218,3 @@ def test_a_process_may_hold_batches_of_a_limited_number_of_ended_sessions(
     assert raised.value.held == tuple((0, number) for number in range(MAX_HELD_OVER))
     next(iter(known)).return_lease(0)
     check_ended_session_limit("train")
-
-
-# --- around a fork
-
-
-class Watcher:
-    """Records the calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def before_fork(self) -> None:
-        self.calls.append("begins")
-
-    def after_fork_in_parent(self) -> None:
-        self.calls.append("ends")
-
-    def after_fork_in_child(self) -> None:
-        self.calls.append("forked")
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_observers_are_called_before_a_fork_and_after_it_in_both_processes() -> None:
-    watcher = Watcher()
-    observe_forks(watcher)
-
-    def look() -> None:
-        assert watcher.calls == ["begins", "forked"]
-
-    assert in_a_forked_child(look) == 0
-    assert watcher.calls == ["begins", "ends"]

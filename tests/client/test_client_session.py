@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from support.daemon_messages import (
     BOOT,
     HERE,
@@ -316,7 +317,7 @@ def test_a_session_that_is_over_stays_over() -> None:
 
 
 def test_a_session_waits_for_other_trainers_until_its_first_batch_and_never_again() -> None:
-    session = asking(replace(WISH, together=3))
+    session = asking(structs.replace(WISH, together=3))
     assert session.describe_daemon_wait() == ""
     session.handle_message(HERE, welcome(), 0.0)
     assert session.describe_daemon_wait() == "3 trainers of stream 'train'"
@@ -343,7 +344,7 @@ def test_batches_in_order_are_delivered_across_the_end_of_an_epoch() -> None:
 
 
 def test_a_rank_expects_its_own_batches() -> None:
-    session = active(replace(WISH, rank=1, world=2))
+    session = active(structs.replace(WISH, rank=1, world=2))
 
     assert deliver(session, 0, 0, 1) == [ready(0, 1)]
     assert deliver(session, 1, 0, 3) == [ready(0, 3)]
@@ -378,7 +379,7 @@ def test_a_batch_out_of_order_is_never_delivered_and_ends_the_connection(number:
 
 
 def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
-    session = active(replace(WISH, epochs=1))
+    session = active(structs.replace(WISH, epochs=1))
     for index in range(5):
         deliver(session, index, 0, index)
 

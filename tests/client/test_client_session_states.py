@@ -12,10 +12,11 @@ from typing import Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from support.daemon_messages import SPEC
+from msgspec.structs import replace
+from support.daemon_messages import SPEC, WISH
 from support.hypothesis_settings import explored, seldom
 
-from streamd.client.session import ClientAction, ClientSession, OpenSocket, SendMessage, Subscription
+from streamd.client.session import ClientAction, ClientSession, OpenSocket, SendMessage
 from streamd.core.spec import Cursor
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
@@ -45,7 +46,7 @@ class Talk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "shared"))
+        self.session = ClientSession(replace(WISH, epochs=None, credit=CREDIT))
         self.now_s = 0.0
         self.place = 0
         self.cursor = Cursor()

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from streamd.errors import ConfigError
+from streamd.frameworks import checkpoint
 from streamd.frameworks.checkpoint import Checkpoints
 
 ARRAYS: list[npt.NDArray[Any]] = [
@@ -134,13 +135,20 @@ def test_a_state_that_another_training_writes_is_not_touched(checkpoints: Checkp
     assert [path.name for path in checkpoints.directory.iterdir()] == [".tmp"]
 
 
-def test_a_removed_folder_is_created_again(checkpoints: Checkpoints) -> None:
+def test_a_removed_folder_is_created_again_before_it_is_claimed(
+    checkpoints: Checkpoints, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: list[bool] = []
+    monkeypatch.setattr(checkpoint, "claim_folder", lambda folder, _: claimed.append(folder.exists()))
     save(checkpoints, 4)
     assert checkpoints.has_states()
-    assert not checkpoints.recreate_missing_folder()
+    checkpoints.claim_folder(bool)
+    assert not said
     shutil.rmtree(checkpoints.directory.parent)
     assert not checkpoints.has_states()
-    assert checkpoints.recreate_missing_folder()
+    checkpoints.claim_folder(bool)
+    assert [line.partition(" was removed")[0] for line in said] == [str(checkpoints.directory)]
+    assert claimed == [True, True]
     save(checkpoints, 5)
     assert steps(checkpoints) == ["step-0000005"]
 

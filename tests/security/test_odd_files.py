@@ -85,7 +85,7 @@ OPENERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "lists to import": ("lists.zip", import_into),
     "journal of a pack": ("journal", read_journal),
     "receipts to append to": ("receipts-1.jsonl", append_receipt),
-    "state of a training": ("state.json", lambda path: checkpoint._read_state_file(path.parent)),
+    "state of a training": ("state.json", lambda path: checkpoint._read_state(path.parent)),
     "module of a transform": ("t.py", import_transform),
     "table": ("t.csv", scan(kind="table", path="PATH", image="file", root="FOLDER")),
     "table of tabs": ("t.tsv", scan(kind="table", path="PATH", image="file", root="FOLDER")),

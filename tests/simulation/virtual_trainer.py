@@ -17,12 +17,12 @@ from virtual_time import Process
 from streamd.client.batch import restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection, ReceivedBatch
-from streamd.client.session import ClientSession, Subscription
+from streamd.client.session import ClientSession
 from streamd.core.receipt import Receipt, TallySnapshot
 from streamd.core.spec import Cursor, RankSteps, UnevenPolicy
 from streamd.core.token import encode_token, parse_token, resume_tally, start_tally
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
-from streamd.ipc.messages import ReceiptDue
+from streamd.ipc.messages import ReceiptDue, Subscribe
 from streamd.limits import PROGRESS_DELAY_S, SILENCE_S
 
 _SAVES: Final = 0.1  # of all steps
@@ -110,9 +110,8 @@ class Trainer:
             self.tally = resume_tally(token, self._spec, self._walk)
         else:
             self.tally = start_tally(Cursor(), self._spec, self._spec.pixel_id)
-        wish = Subscription(
-            self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
-        )
+        place = self._spec.name, seat.rank, seat.world, seat.epochs, Cursor()
+        wish = Subscribe(*place, seat.uneven, seat.credit, "shared", None, resuming=False, live=seat.live)
         self.handoff = Handoff(self.tally.cursor)
         self.session = ClientSession(wish, self._spec, resuming=running)
         one = seat.name, self.process, self.session, self.handoff, self._stage, self._held_over

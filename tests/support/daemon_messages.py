@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from streamd.client.session import ClientAction, ClientSession, FailStream, SendMessage, Subscription
+from streamd.client.session import ClientAction, ClientSession, FailStream, SendMessage
 from streamd.core.spec import Cursor, ImageSpec, OrderId, StreamSpec
 from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Progress, Welcome
+from streamd.ipc.messages import BatchReady, Progress, Subscribe, Welcome
 from support.sample_specs import some_spec
 
-WISH = Subscription("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
+WISH = Subscribe("train", 0, 1, 2, Cursor(), "drop", 8, "shared", None, resuming=False)
 SPEC = some_spec(
     samples=20,
     batch_size=4,
@@ -30,13 +30,13 @@ def ready(epoch: int, index: int) -> BatchReady:
     return BatchReady(epoch, index, 4, 1, 4096, inline=False)
 
 
-def asking(wish: Subscription = WISH, cursor: Cursor | None = None, spec: StreamSpec | None = None) -> ClientSession:
+def asking(wish: Subscribe = WISH, cursor: Cursor | None = None, spec: StreamSpec | None = None) -> ClientSession:
     session = ClientSession(wish, spec)
     session.handle_opened(cursor or Cursor(), 0.0)
     return session
 
 
-def active(wish: Subscription = WISH, cursor: Cursor | None = None, *, credit: int = 8) -> ClientSession:
+def active(wish: Subscribe = WISH, cursor: Cursor | None = None, *, credit: int = 8) -> ClientSession:
     session = asking(wish, cursor)
     session.handle_message(HERE, welcome(credit), 0.0)
     return session

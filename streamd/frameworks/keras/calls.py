@@ -614,12 +614,10 @@ class _ReadingCall(NamedTuple):
 
     def is_running_in_other_thread(self) -> bool:
         """Returns whether another thread still has the call's frame on its stack; that of a failed call is gone."""
-        frame = None
-        if self.thread != get_ident():
-            frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - nothing else shows the stacks of threads
-        while frame is not None and (id(frame), frame.f_code.co_name) != (self.frame, self.method):
-            frame = frame.f_back
-        return frame is not None
+        if self.thread == get_ident():
+            return False
+        top = sys._current_frames().get(self.thread)  # noqa: SLF001 - nothing else shows the stacks of threads
+        return any((id(each), each.f_code.co_name) == (self.frame, self.method) for each in _iterate_stack_frames(top))
 
 
 class _PresentEpoch:

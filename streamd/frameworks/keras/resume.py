@@ -28,7 +28,7 @@ from streamd.client.waiting import print_stderr_line
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError
 from streamd.frameworks import import_library
-from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
+from streamd.frameworks.checkpoint import Checkpoints, SavedState
 from streamd.frameworks.keras.adapter import StreamAdapter
 from streamd.frameworks.keras.calls import (
     FinishedSteps,
@@ -151,7 +151,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             )
         # The folder is claimed before its states are read, so that no other training replaces them meanwhile.
         try:
-            self._claim_folder()
+            self._checkpoints.claim_folder(self._is_at_work)
         except OSError as error:
             raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
         self._other_callbacks = OtherCallbacks(
@@ -219,7 +219,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if self._receipt_file is None or not self._receipt_file.has_new_receipts(self._data.stream.receipts):
             return
         try:
-            self._claim_folder()
+            self._checkpoints.claim_folder(self._is_at_work)
             self._receipt_file.append_new_receipts(self._data.stream.receipts)
         except (OSError, ConfigError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -241,15 +241,6 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def describe_saved_place(self) -> str | None:
         """Describes where the program would resume: `goes on with epoch 3 of 10`; None without a saved state."""
         return _describe_place(self._saved_place, self.params["epochs"]) if self._saved_place else None
-
-    def _claim_folder(self) -> None:
-        """Creates the folder again if it was removed, and claims it, since it may be a new one at the same path."""
-        folder = self._checkpoints.directory
-        if self._checkpoints.recreate_missing_folder():
-            print_stderr_line(
-                f"{folder} was removed, together with the states saved there: it is created again for new states"
-            )
-        claim_folder(folder, self._is_at_work)
 
     def _count_epoch_steps(self) -> int:
         """Returns the steps of the epoch, with those of an earlier process, which may have had another size."""
@@ -277,7 +268,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         }
         folder = self._checkpoints.directory
         try:
-            self._claim_folder()
+            self._checkpoints.claim_folder(self._is_at_work)
             self._checkpoints.save_state(self._total_steps, content, packer.arrays)
             self._saved_place = place
         except (OSError, ConfigError) as error:  # the training goes on without this state
