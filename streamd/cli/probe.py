@@ -105,16 +105,20 @@ def drain_stream(
                     samples += len(batch)
                 else:
                     first_s, wait_before_s = last_s, batches.wait_s
-                if summing is None:
-                    continue
-                summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
-                for label in sorted(batch.labels):
-                    summing.update(label.encode() + batch.labels[label].tobytes())
-                summing.update(batch.images.data)
+                if summing is not None:
+                    add_batch_to_digest(summing, batch)
             if summing is not None:
                 digests.append(summing.hexdigest())
         waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
         return DrainResult(samples, last_s - first_s, waited_s, *accounts)
+
+
+def add_batch_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
+    """Adds what a trainer is given of a batch: its place, sample ids, weights, labels and the pixels of its images."""
+    summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
+    for name in sorted(batch.labels):
+        summing.update(name.encode() + batch.labels[name].tobytes())
+    summing.update(batch.images.data)
 
 
 def replay_held_batches(request: TrainerRequest, result: DrainResult, step: TrainerStep) -> DrainResult:

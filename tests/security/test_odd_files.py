@@ -19,13 +19,12 @@ from streamd.cli.options import complete_stream_names
 from streamd.cli.pack.run import read_journal
 from streamd.cli.verify import read_receipts
 from streamd.config.load import load_config
-from streamd.core.spec_file import read_spec
 from streamd.daemon.streams.catalog import scan_stream_sources
 from streamd.daemon.streams.manifest_archive import import_lists
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import find_transform_source
-from streamd.decode.inference import load_image
+from streamd.decode.inference import load_image, read_spec
 from streamd.errors import StreamdError
 from streamd.frameworks import checkpoint
 from streamd.frameworks.receipt_file import ReceiptFile

@@ -130,7 +130,7 @@ def digest_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Bat
 def _digest_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
-        probe._add_batch_to_digest(summing, batch)
+        probe.add_batch_to_digest(summing, batch)
     return summing.hexdigest()
 
 

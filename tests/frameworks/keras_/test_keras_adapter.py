@@ -161,7 +161,7 @@ def test_labels_are_the_served_ones_whatever_the_model_gets() -> None:
 
 def test_predicted_rows_are_copies_and_say_which_have_no_sample() -> None:
     spec = make_spec(KIND, images={"photo": ImageSpec(8, 8, 3), "mask": ImageSpec(8, 8, 1, mode="index")})
-    held = []
+    held: list[Batch] = []
     for ids, kinds in ([4, 2, 7, 5], [1, 2, 2, 0]), ([1, -1, -1, -1], [1, 0, 0, 0]):
         arrays = {name: np.full((4, *image.shape), ids[0], np.uint8) for name, image in spec.images.items()}
         labels = {"kind": np.array(kinds)}
