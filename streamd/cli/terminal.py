@@ -125,7 +125,7 @@ def exit_without_typer(program: str, extra: str) -> NoReturn:
 def capture_log(name: str, level: int, take: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Calls `take`, in place of all other handlers, with what is logged below the logger `name` from `level` on."""
     logger, handler = logging.getLogger(name), logging.Handler(level)
-    handler.emit = take  # type: ignore[method-assign, assignment]
+    handler.emit = take  # type: ignore[method-assign, assignment]  # one handler, which passes on
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)

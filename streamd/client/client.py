@@ -280,19 +280,9 @@ class Client:
             spec = self.spec(stream)
             how: UnevenPolicy = rule or ("pad" if spec.shuffle == "none" else "drop")
             asked = Subscribe(
-                stream,
-                *place,
-                total,
-                Cursor(),
-                how,
-                credit,
-                way,
-                None,
-                resuming=False,
-                live=live,
-                together=together,
-                name=whose,
-            )
+                stream, *place, total, Cursor(), how, credit, way, None,
+                resuming=False, live=live, together=together, name=whose,
+            )  # fmt: skip
             token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, rows)
             opened = self._make_stream(spec, asked, rows, token)
             try:
@@ -307,17 +297,22 @@ class Client:
                 is_second = True
         opened.keep_alive = self
         opened.lookup_names = partial(self.names, stream)
-        if total == 1 and resume is None and not live and opened.spec.shuffle != "none":
-            # What a loop that subscribes again for each epoch has missed.
-            same = os.getpid(), self.endpoint, opened.spec.order_id, place
-            if _ONE_EPOCH_SUBSCRIPTIONS.get(same) is False:
-                print_stderr_line(
-                    f"subscribe({stream!r}, epochs=1) is epoch 0 each time, in the same order and with the same crops, "
-                    f"and this is the second one: to train, subscribe once, stream = client.subscribe({stream!r}, "
-                    "epochs=N), and write  for batches in stream.epochs(): for batch in batches: ..."
-                )
-            _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
+        if total == 1 and resume is None and not live:
+            self._say_if_epoch_0_repeats(opened.spec, place)
         return opened
+
+    def _say_if_epoch_0_repeats(self, spec: StreamSpec, rank: tuple[int, int]) -> None:
+        """Prints, once, what a loop that subscribes again for each epoch has missed: all its epochs are epoch 0."""
+        if spec.shuffle == "none":
+            return
+        same = os.getpid(), self.endpoint, spec.order_id, rank
+        if _ONE_EPOCH_SUBSCRIPTIONS.get(same) is False:
+            print_stderr_line(
+                f"subscribe({spec.name!r}, epochs=1) is epoch 0 each time, in the same order and with the same crops, "
+                f"and this is the second one: to train, subscribe once, stream = client.subscribe({spec.name!r}, "
+                "epochs=N), and write  for batches in stream.epochs(): for batch in batches: ..."
+            )
+        _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
 
     def _choose_transport(self, wanted: Transport) -> Transport:
         """Returns how pixels come: no memory is shared with another host."""

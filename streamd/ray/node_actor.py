@@ -102,7 +102,7 @@ class NodeActor:
         `data` are a StreamParcel as MessagePack. The stream's own data are proven by the sizes of files drawn by seed
         from the manifest.
         """
-        parcel = msgspec.msgpack.decode(data, type=StreamParcel)
+        parcel = _parcel_decoder.decode(data)
         number = parcel.command.number
         try:
             command = await asyncio.to_thread(self._prepare_stream, parcel)
@@ -235,6 +235,9 @@ class StreamParcel:
     command: OpenStream
     manifest_key: str
     sources: dict[str, bytes] = field(default_factory=dict)
+
+
+_parcel_decoder: Final = msgspec.msgpack.Decoder(StreamParcel)
 
 
 def pack_stream(command: OpenStream) -> StreamParcel:

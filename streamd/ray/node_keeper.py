@@ -63,6 +63,9 @@ class OfferedStream:
             return self._manifest
 
 
+# --- One node of the cluster, from its actor's start to its end: it proves itself for each stream before it gets work.
+
+_description_decoder: Final = msgspec.json.Decoder(NodeDescription)
 _FAULTS: Final = (StreamdError, OSError, TimeoutError)
 
 
@@ -125,7 +128,7 @@ class NodeKeeper:
         self._set_state("starting", self.node.describe_shortage(self.cluster.needed_resources))
         try:
             async with asyncio.timeout(NODE_START_S):
-                description = msgspec.json.decode(await self.actor.describe(), type=NodeDescription)
+                description = _description_decoder.decode(await self.actor.describe())
         except TimeoutError as error:
             why = self.reason or "its processors or its environment were not ready"
             raise StreamdError(f"its actor did not start within {NODE_START_S:.0f} s: {why}") from error
