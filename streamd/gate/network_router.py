@@ -193,15 +193,25 @@ class NetworkRouter(RouterSocket):
 
 def _shut_down(descriptor: int) -> None:
     """Ends a connection of libzmq's, which closes its descriptor then."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:  # it may have ended by itself
+    with suppress(OSError), _copy_connection(descriptor) as connection:  # it may have ended by itself
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _read_host(descriptor: int) -> str:
     """Returns the address of the host at the other end of a connection, "" if it has ended."""
-    with suppress(OSError, IndexError), socket.socket(fileno=os.dup(descriptor)) as connection:
+    with suppress(OSError, IndexError), _copy_connection(descriptor) as connection:
         return str(connection.getpeername()[0])
     return ""
+
+
+def _copy_connection(descriptor: int) -> socket.socket:
+    """Returns a socket over a copy of a descriptor of libzmq's. Raises OSError if that is closed, or is no socket."""
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # the number stands for a file by now
+        os.close(copy)
+        raise
 
 
 # --- The open connections of a gate for other hosts, by descriptor, and which of them makes room for another. Pure.

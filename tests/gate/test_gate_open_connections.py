@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from streamd.gate.network_router import OpenConnections
+import os
+from pathlib import Path
+
+import zmq
+
+from streamd.gate.network_router import ClientKeys, NetworkRouter, OpenConnections, Peer
+from streamd.ipc.key_files import ClientKey
 
 
 def test_a_connection_has_the_routing_id_of_its_first_frame() -> None:
@@ -45,3 +51,16 @@ def test_connections_that_have_sent_a_frame_make_no_room() -> None:
         assert connections.note_frame(descriptor, b"%d" % descriptor)
     connections.add_connection(5, "host")
     assert connections.take_superfluous() is None
+
+
+async def test_a_connection_whose_descriptor_has_become_a_file_is_closed_without_it(tmp_path: Path) -> None:
+    lost: list[Peer] = []
+    with zmq.Context() as context:
+        router = NetworkRouter(context, ClientKeys(tmp_path), lambda *_: None, lost.append)
+        try:
+            peer = Peer(b"me", ClientKey("me", "public"), 1, os.eventfd(0))
+            router.close_connection(peer)
+            assert lost == [peer]
+            os.close(peer.descriptor)  # it is open still, and a copy would fail the test now
+        finally:
+            router.close()
