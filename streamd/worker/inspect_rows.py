@@ -99,11 +99,12 @@ def inspect_rows(reader: StreamReader, task: InspectRows, page: ProgressPage) ->
             files = (blob,) if isinstance(blob, bytes) else blob if isinstance(blob, tuple) else ()
             content = _list_all_files(files) if are_files else (values[place].data for values in arrays.values())
             digest = hashlib.blake2b(b"".join(content), digest_size=_DIGEST_BYTES).hexdigest()
-            size = _count_oddities(seen, sample_id, landed, files, reader, is_counted=sample_id in counted)
+            sizes = _count_oddities(seen, sample_id, landed, files, reader, is_counted=sample_id in counted)
             if reader.transform is None or _transform_row_or_add_fault(seen, sample_id, place, runner):
                 seen.digests.append(digest)
                 if are_files:
-                    _count_format_and_size(seen, next(_list_all_files(files)), size, reader.spec.image)
+                    first = next(iter(sizes.values()))
+                    _count_format_and_size(seen, next(_list_all_files(files)), first, reader.spec.image)
     page.write_row_progress(task.number, 0, WorkerPhase.IDLE)
     if seen.digests and not are_files:
         seen.sizes[f"{reader.spec.image.height}x{reader.spec.image.width}"] = len(seen.digests)
@@ -137,10 +138,10 @@ def _count_oddities(
     reader: StreamReader,
     *,
     is_counted: bool,
-) -> Size:
-    """Adds what is odd about a sample, which has no `files` if it is of arrays; returns the size of its first image.
+) -> dict[str, Size]:
+    """Adds what is odd about a sample, which has no `files` if it is of arrays; returns the sizes of its images.
 
-    The class numbers of its masks are added if `is_counted`.
+    Views and clips of arrays have no size. The class numbers of its masks are added if `is_counted`.
     """
     images = reader.spec.images
     _count_odd_boxes(seen, sample_id, landed, reader)
@@ -160,7 +161,7 @@ def _count_oddities(
         count_class_pixels(seen, files, images)
     elif is_counted:
         count_array_class_pixels(seen, sample_id, reader)
-    return next(iter(sizes.values()))
+    return sizes
 
 
 def _count_odd_boxes(result: GroupResult, sample_id: int, landed: SampleGeometries, reader: StreamReader) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from streamd.core.text import format_count
-from streamd.errors import ConfigError, StreamdError, format_open_failure
+from streamd.errors import ConfigError, ProtocolError, StreamdError, format_open_failure
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
@@ -29,6 +29,7 @@ from streamd.ipc.worker_messages import (
 from streamd.limits import ROW_DEADLINE_S
 from streamd.supervisor.worker_process import WorkerCondition, WorkerProcess
 
+_MAX_RESULT_PARTS: Final = 2048  # of 32 KiB, of one group; the class numbers of masks take some dozens
 _MAX_CRASHES: Final = 100  # each costs a process; this many are not the fault of single files
 
 
@@ -111,6 +112,14 @@ class _InspectingProcess(WorkerProcess[InspectRows]):
         if condition is not WorkerCondition.WAITING:
             super()._on_row_overdue(condition)
 
+    def _receive_reports(self) -> bool:
+        """Kills a worker that reports what no sound one does, which counts as a crash over its files."""
+        try:
+            return super()._receive_reports()
+        except ProtocolError:
+            self.kill_waiting_process()
+            return False
+
 
 class _RestartingWorker:
     """A worker that is started by the first group, and again by the first group after its end.
@@ -172,6 +181,8 @@ class _RestartingWorker:
     async def stop_process(self) -> None:
         """Ends the worker if one runs."""
         if self._process is not None and self._exit is not None:
+            if self._answer is not None:
+                self._answer.cancel()  # a refusal that arrives now would be an exception that nobody awaits
             self._process.kill_waiting_process()
             await asyncio.wait({self._exit})
             self._process.close()
@@ -195,12 +206,16 @@ class _RestartingWorker:
                 case StreamOpenFailed(number, reason) if not self._answer.done():
                     name = self._streams[number].spec.name
                     self._answer.set_exception(ConfigError(format_open_failure(name, reason)))
-                case StreamReady(number):
-                    self._unopened.discard(number)
+                # A stream whose data were away when it was opened is reported again by the group that has opened it.
+                case StreamReady(number) if number in self._unopened:
+                    self._unopened.remove(number)
                     if not self._unopened and not self._answer.done():
                         self._answer.set_result(None)
                 case RowsInspected(part, is_last):
+                    if len(self._parts) >= _MAX_RESULT_PARTS:
+                        raise ProtocolError("a worker's result does not end")
                     self._parts.append(part)
                     if is_last:
                         worker.remove_finished_task(InspectRows.number)
-                        self._answer.set_result(None)
+                        if not self._answer.done():
+                            self._answer.set_result(None)

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from PIL import Image
-from support.array_records import MASKS, build_array_stream
+from support.array_records import MASKS, build_array_stream, write_arrays
 from support.driven_frames import clip_config, write_drives
 from support.faulty_data import animals, inspected, picture, spoil
 from support.record_readers import open_records
@@ -213,6 +213,17 @@ def test_rows_of_several_arrays_are_read_together_and_a_fault_names_its_image(tm
     assert len(set(seen.digests)) == 5
     assert (seen.formats, seen.sizes) == ({}, {"20x30": 5})
     assert seen.unpacked == 6  # chunks of two rows, of both arrays
+
+
+def test_views_of_arrays_are_read_though_they_have_no_size(tmp_path: Path) -> None:
+    (tmp_path / "augment.py").write_text(
+        "def number(image, labels, rng):\n    image[:, 0, 0, 0] = range(len(image))\n    return image, labels\n"
+    )
+    source = write_arrays(tmp_path / "data", "npy")
+    stream = {"source": source, "labels": {}, "image": {"views": 2}, "transform": "augment:number", "batch_size": 3}
+    with open_records(stream, tmp_path) as reader:
+        seen = inspected(reader, range(6))
+    assert (len(seen.digests), seen.faults, seen.odd_sizes) == (6, [], {})
 
 
 def test_clips_are_counted_by_their_first_frame_and_a_bad_frame_is_named(tmp_path: Path) -> None:

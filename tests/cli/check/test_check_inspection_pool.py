@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from support import crashing_decoders
@@ -21,7 +21,17 @@ from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.worker_messages import GroupResult, InspectRows
 from streamd.limits import ROW_DEADLINE_S
+from streamd.supervisor.worker_process import WorkerProcess
 
+# What no worker reports, but one that a file has taken over may.
+ODD_REPORTS: Final = """
+if "streamd.worker" in sys.orig_argv:
+    import streamd.worker.main as reporting
+    encode_report = reporting.encode_report
+    {change}
+"""
+ENDLESS: Final = "reporting.split_group_result = lambda _: [reporting.RowsInspected(bytes(9), False)] * 3000"
+DAMAGED: Final = "reporting.encode_report = lambda each: encode_report(each).replace(b'is_last', b'is_list')"
 # Ends a worker that is given several samples.
 KILLED_BY_GROUPS: Final = """
 if "streamd.worker" in sys.orig_argv:
@@ -123,6 +133,40 @@ def test_check_gives_up_when_too_many_files_crash(tmp_path: Path, monkeypatch: p
         mark(path, crashing_decoders.ABRT)
     with pytest.raises(StreamdError, match="more than 2 files crash the decoder, the last killed by SIGABRT"):
         read(tmp_path, [InspectRows(0, list(range(8)))], count=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", [ENDLESS, DAMAGED], ids=["endless", "damaged"])
+def test_a_worker_that_reports_what_none_does_is_a_crash_over_its_file(
+    tmp_path: Path, broken: Path, change: str
+) -> None:
+    animals(tmp_path)
+    with (broken / "sitecustomize.py").open("a") as file:
+        file.write(ODD_REPORTS.format(change=change))
+    heard, _ = read(tmp_path, [InspectRows(0, [3])], count=1)
+    ((fault,),) = [seen.faults for seen in heard]
+    assert (fault.sample_id, fault.effect) == (3, "crash")
+
+
+@pytest.mark.long
+def test_data_that_are_back_after_the_streams_were_opened_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, away = animals(tmp_path), tmp_path / "away"
+    stream = serve(folder, tmp_path / "state")
+    send_task = WorkerProcess.send_task
+
+    def bring_back(*task: Any) -> None:
+        if away.exists():
+            away.rename(folder)
+        send_task(*task)
+
+    monkeypatch.setattr(WorkerProcess, "send_task", bring_back)
+    folder.rename(away)
+    heard: list[GroupResult] = []
+    reading = InspectionPool([stream.build_open_command(0)], [InspectRows(0, list(range(8)))], heard.append)
+    asyncio.run(reading.inspect_all_groups(1))
+    assert [len(seen.digests) for seen in heard] == [8]
 
 
 def test_workers_that_cannot_start_raise_an_error(tmp_path: Path, broken: Path) -> None:
