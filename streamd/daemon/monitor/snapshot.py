@@ -83,7 +83,7 @@ def take_snapshot(daemon: MonitoredDaemon) -> MonitorSnapshot:
     return MonitorSnapshot(
         daemon.build_status(),
         daemon.collect_stats_values(),
-        {name: dict(stream.quarantine.counts_by_kind) for name, stream in streams.items()},
+        {name: stream.quarantine.count_kinds() for name, stream in streams.items()},
         {name: stats.copy_histogram(f"stream.{name}", "read") for name in streams},
         {name: stats.copy_histogram(f"stream.{name}", "decode") for name in streams},
     )

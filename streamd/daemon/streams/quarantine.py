@@ -86,7 +86,8 @@ class Quarantine:
         self._get_list_id = get_list_id
         self._needs_bytes = needs_bytes
         self.reasons: dict[int, str] = {}
-        self.counts_by_kind: Counter[FaultKind] = Counter()
+        self._kinds: Counter[FaultKind] = Counter()
+        self._classified_count = 0
         self._judged_by_bytes: set[int] = set()
         self._pictures: set[bytes] = set()
         self._counted = 0
@@ -105,6 +106,13 @@ class Quarantine:
         self._pictures.update(find_picture(sample_id, reason) for sample_id, reason in new)
         self._counted = len(self.reasons)
         return len(self._pictures)
+
+    def count_kinds(self) -> dict[FaultKind, int]:
+        """Returns how many verdicts there are of each kind. It looks at each of them once."""
+        new = islice(self.reasons.values(), self._classified_count, None)  # as above
+        self._kinds.update(map(classify_fault_reason, new))
+        self._classified_count = len(self.reasons)
+        return dict(self._kinds)
 
     def copy_and_switch_file(self, path: Path) -> None:
         """Switches to another file, after it has received the verdicts that it lacks.
@@ -159,7 +167,6 @@ class Quarantine:
     def _remember(self, verdict: BadSample) -> None:
         if verdict.sample_id not in self.reasons:
             self.reasons[verdict.sample_id] = verdict.reason
-            self.counts_by_kind[classify_fault_reason(verdict.reason)] += 1
             if verdict.of_bytes:
                 self._judged_by_bytes.add(verdict.sample_id)
 

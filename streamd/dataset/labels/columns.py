@@ -111,9 +111,9 @@ class TableFile:
 
         Raises ConfigError, naming `key`, unless it is there exactly once.
         """
+        if self.column_names.count(column) == 1:
+            return self.column_names.index(column)
         found = [position for position, name in enumerate(self.column_names) if name == column]
-        if len(found) == 1:
-            return found[0]
         if found:
             raise ConfigError(
                 f"{key}: {format_path(self.path)} has {len(found)} columns named {column!r} (columns "
