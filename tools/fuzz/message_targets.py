@@ -32,7 +32,11 @@ from streamd.ipc.worker_messages import (
     CachePlace,
     CloseStream,
     FillRows,
+    GroupResult,
+    InspectRows,
     OpenStream,
+    RowsInspected,
+    SampleFault,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
@@ -45,6 +49,8 @@ from streamd.ipc.worker_messages import (
     decode_report,
     encode_command,
     encode_report,
+    join_group_result,
+    split_group_result,
 )
 
 HEADER_BYTES: Final = len(encode_frame(EMPTY_HEADER, messages.AskStreams())) - 2  # that message takes two bytes
@@ -134,13 +140,14 @@ def _make_worker_records() -> list[bytes]:
     rows, ids = np.arange(5, dtype=np.uint16), np.arange(100, 105, dtype=np.int64)
     place = OpenStream(3, "/m", SPEC, CachePlace("/c", 1 << 30, writable=True), TransformPlace("m", "f", "/", "0"))
     task = FillRows(7, 3, 1, 8192, 10, rows, ids, 2)
-    commands: list[WorkerCommand] = [task, place, CloseStream(3), UnmapSlots((1, 2))]
+    commands: list[WorkerCommand] = [task, place, CloseStream(3), UnmapSlots((1, 2)), InspectRows(3, [0, 5], [5])]
     reports: list[WorkerReport] = [
         TaskDone(7, 10, 20, 30, gathered=2),
         TaskDone(7, 10, 20, 30, (BadSample(5, "damaged", lasting=True),), 0, "unfit", 4),
         StreamReady(3, "0" * 32),
         StreamOpenFailed(3, "no such file"),
         StreamRemark(3, "nothing is cached"),
+        *split_group_result(GroupResult(3, [0, 5], faults=[SampleFault(5, "damaged", "verdict")])),
     ]
     records = [encode_command(each) for each in commands] + [encode_report(each) for each in reports]
     return [*records, bundle_records(records[:1] + records[3:6])]
@@ -153,7 +160,10 @@ def _run_worker_records(data: bytes) -> str:
         try:
             kinds.append(type(decode_command(record)).__name__)
         except ProtocolError as error:
-            kinds.append(f"{type(decode_report(record)).__name__}, and {error}")
+            report = decode_report(record)
+            kinds.append(f"{type(report).__name__}, and {error}")
+            if isinstance(report, RowsInspected):
+                join_group_result([report.part])
     return " ".join(kinds[:4])
 
 
