@@ -95,8 +95,8 @@ def _render_rows(
         tiles.append(_render_div(f"width:{width}px;max-width:100%", beside, *lines))
 
     legend = ""
-    for name, shade in display.list_classes():
-        swatch = "" if shade is None else f'<span style="{_SWATCH};background:{format_hex_colour(shade)}"></span>'
+    for name, rgb in display.list_classes():
+        swatch = "" if rgb is None else f'<span style="{_SWATCH};background:{format_hex_colour(rgb)}"></span>'
         legend += _render_div("", swatch, _escape_text(name))
     more = len(batch) - len(tiles)
     return _render_div(

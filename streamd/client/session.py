@@ -47,10 +47,10 @@ _REMOTE_GRANTS_A_CREDIT: Final = 4  # ... by a trainer on another host, where ea
 
 # --- what the shell is asked to do
 #
-# A message of the daemon that the session has accepted is itself an action where the shell has a part in it. `Welcome`:
+# A daemon's message that the session has accepted is itself an action if the shell has to act on it. `Welcome`:
 # connect the lifeline, and wake threads that wait for the session. `BatchReady`: map the batch's memory, and hand it to
 # the loop. `ReceiptDue`: give the receipt to the loop. `SlotsGone`: unmap these slots, which the daemon will not use
-# again. `CreditNow`: let the loop hold so many batches at a time from now on.
+# again. `CreditNow`: let the loop hold this many batches at a time from now on.
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,10 @@ class ClientSession:
     States: `away` waits before it tries again; `asking` has subscribed and has no answer yet; `active` receives
     batches; `over` has failed or was closed. From any state but `over`, a lost connection leads to `away`.
 
-    subscription: what a connection asks for. It stays the same across reconnections, except that `live` applies to the
-        first connection only, and `together` until the first batch. The position, the order and what is held of ended
-        sessions are those of the moment at which it is sent.
+    subscription: what each connection asks for. Its `cursor`, `order_id`, `order`, `resuming` and `earlier` are
+        placeholders, which are filled in when it is sent. The rest stays the same across reconnections, except that
+        `live` applies to the first connection only (`epochs` then counts from where it began), `together` until the
+        first batch, and that `transport` becomes inline where memory cannot be shared.
     spec: the stream as the trainer knows it; every later daemon must serve the same.
     resuming: the stream has run before, so the daemon makes it wait for memory rather than refuse it, and a refusal
         because of its order means that the stream changed.

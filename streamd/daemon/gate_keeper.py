@@ -291,7 +291,7 @@ class Gate:
     """A gate over all its starts: that of a user, or that of an address, which serves the users of many keys.
 
     `settings` are what its process is told. That of a user has a new `path` at each start; that of an address keeps the
-    port that the first one got, and `started` is the end of its first start.
+    port that the first one got, and `started` is done when its first start has succeeded or failed.
     """
 
     name: str  # in the log
@@ -488,7 +488,7 @@ class GateKeeper:
     # --- gates
 
     def _start_gate(self, gate: Gate) -> None:
-        """Starts a gate, which does not run, unless the daemon has closed its endpoint."""
+        """Starts a gate that is not running, unless the daemon has closed its endpoint."""
         if self._spawn is None:
             return
         gate.number, gate.charges, gate.failure = next(self._numbers), FrameCharges(gate.user), ""

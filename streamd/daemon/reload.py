@@ -155,7 +155,7 @@ class Reloader:
     async def _serve_versions(
         self, streams: Sequence[ServedStream], reasons: Mapping[str, str], *, in_new_workers: bool
     ) -> None:
-        """Serves all versions or none. Those in new workers go together, since a worker imports a module only once.
+        """Serves one version in running workers; or all in new ones or none, since a worker imports a module once.
 
         Each is new, or replaces one whose trainers get the reason for its end.
         """

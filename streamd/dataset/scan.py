@@ -49,7 +49,9 @@ def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> Sca
     """
     # Sources with columns read labels and weights themselves. All others read only their own, and files of labels are
     # added afterwards, when the number of samples is known.
-    wanted = {**(request.labels or {}), **({} if request.weights is None else {WEIGHTS_LABEL: request.weights})}
+    wanted = dict(request.labels or {})
+    if request.weights is not None:
+        wanted[WEIGHTS_LABEL] = request.weights
     if request.source.has_columns:
         return _extract_weights(_scan_by_kind(request, wanted, progress))
     files = {name: each for name, each in wanted.items() if each.file}

@@ -48,8 +48,8 @@ class Door:
             user, path = USER.unpack_from(body)[0], body[USER.size :]
             if path:
                 self._paths[user] = path
-            # Without a path its clients are sent away, and try again later.
             else:
+                # Its clients are sent away, and try again later.
                 self._paths.pop(user, None)
                 if user in self._asked:  # else a gate has ended, and may be started again at once
                     now_s = asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
 """Starts processes of this package, with the ends of their links, and says what has become of them.
 
-Each is `python -m MODULE ARGUMENTS` in a process group of its own: the terminal's Ctrl-C reaches this process alone,
-which ends the others. What such a process does first stands in `inherited_state`.
+Each is `python -m MODULE ARGUMENTS`. What is started here has a process group of its own: the terminal's Ctrl-C reaches
+this process alone, which ends the others. What such a process does first stands in `inherited_state`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class SocketReader:
             self._scheduled = asyncio.get_running_loop().call_soon(self._read_messages)
 
     def set_paused(self, is_paused: bool) -> None:
-        """Stops to read, or goes on. Messages that arrive meanwhile wait, and then in the queues of those who send."""
+        """Stops reading, or goes on. Messages that arrive meanwhile wait here, and then in their senders' queues."""
         self._is_paused = is_paused
         if not is_paused:
             self.schedule_read()
@@ -82,7 +82,7 @@ class SocketReader:
         self.schedule_read()  # other callbacks run first, and no further signal comes for what has arrived
 
     def close(self) -> None:
-        """Stops to read for good. Call it before the socket is closed."""
+        """Stops reading for good. Call it before the socket is closed."""
         asyncio.get_running_loop().remove_reader(self._descriptor)
         self._is_paused = True
         if self._scheduled is not None:

@@ -522,7 +522,7 @@ class _PackRun:
                 )
             fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
             account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
-            known_bad = (BadSample(each.sample_id, each.reason) for each in account.left_out)
+            known_bad = (BadSample(each.sample_id, each.reason, of_this_host=True) for each in account.left_out)
             self._stream.quarantine.append_new_bad_samples(known_bad)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", spec.sample_bytes)

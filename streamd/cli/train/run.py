@@ -306,8 +306,6 @@ def set_mixed_precision() -> str:
     return policy
 
 
-# --- Runs one training: prepares the model, subscribes, fits, saves model and curves, and prints the account.
-
 # --- the options, and checks of them that need no Keras
 
 

@@ -134,7 +134,7 @@ def _count_of_caches(name: str, number: NumberName, text: str) -> MetricSpec:
 def _count_trainers(
     name: str, label: str, words: Sequence[str], read: Callable[[SessionStatus], str | None], text: str
 ) -> MetricSpec:
-    """Makes a row with a value for each of `words`: the trainers of a stream of which `read` returns it."""
+    """Makes a row with a value for each of `words`: how many trainers of a stream `read` returns that word for."""
 
     def read_rows(at: MonitorSnapshot) -> MetricRows:
         counts = Counter((each.stream, read(each)) for each in at.status.sessions)

@@ -1,7 +1,8 @@
 """Images that are rows of arrays: `npy_scan` lists them, also further images of a sample in .npy files.
 
-The folder also holds what all stores of rows share: which numbers are `pixels`; and in `store` their protocol, requests
-to the disk before rows are needed, the base class that checks for changed files, and the conversion of other numbers.
+The folder also holds what all stores of rows share: which numbers are `pixels`; and in `store` what any store does,
+requests to the disk before rows are needed, the base class that checks for changed files, and the conversion of other
+numbers.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ _ABSENT: Final = -1.0  # every number of a row of an array that holds no box
 
 @dataclass(frozen=True, slots=True)
 class CellForm:
-    """The form of the lists in a cell: `least` numbers, and perhaps one element behind them, or else `extra`."""
+    """The form of the lists in a cell: `least` numbers, then one element that may be left out and is then `extra`."""
 
     name: str
     least: int

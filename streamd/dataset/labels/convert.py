@@ -257,7 +257,7 @@ def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
 
 
 def _has_marks(column: Column) -> bool:
-    """Returns whether lists are rows of an array of numbers, or all are 0 and 1, several and equally many in each row.
+    """Returns whether lists are rows of an array, or hold only 0 and 1, more than one and equally many in each row.
 
     The latter cannot be names of tags: there are only two names, so a list of three would have one of them twice.
     """

@@ -330,10 +330,10 @@ def build_number_label(
 
 
 def measure_label(spec: LabelSpec, values: ListedValues) -> LabelSpec:
-    """Returns `spec` with what all `values` of its label come to.
+    """Returns `spec` with the figures of all `values` of its label.
 
-    That is the mean and std of numbers, (n,) or (n, k), and else how many samples, tags or boxes each class has. Texts,
-    points, and boxes whose classes have no names leave it unchanged.
+    They are the mean and std of numbers, (n,) or (n, k), the samples of each class or tag, or the boxes of each class.
+    For texts, points, and boxes whose classes have no names, `spec` is returned unchanged.
     """
     match spec.type:
         case "int" | "float":

@@ -69,7 +69,7 @@ MakeToken = Callable[[], str]
 
 
 class _TakenBatch(NamedTuple):
-    """The parts of a batch that are kept after Keras has taken it: copies, so that none of them holds its lease."""
+    """The parts of a batch that are kept after Keras has taken it. Labels are copies: nothing here holds its lease."""
 
     make_token: MakeToken
     id_bytes: bytes
@@ -112,7 +112,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._settings_by_iterator: weakref.WeakKeyDictionary[EpochIterator, _CallSettings] = (
             weakref.WeakKeyDictionary()
         )
-        # The steps left of an epoch that an earlier run began, for the next epoch of a `fit` that wants them still.
+        # For the next epoch of `fit`, if it completes one of an earlier run: the steps left, and whether they are still
+        # wanted, which they are not once the `fit` that set them is over.
         self._epoch_rest: tuple[int, Callable[[], bool]] | None = None
         self.epoch_steps = 0  # steps in this process of the epoch of `fit` that began last
         self.is_own_epoch = True  # that epoch is one of the stream, or the rest of one
@@ -121,8 +122,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._batch_ahead: _TakenBatch | None = None  # the batch that Keras has taken ahead of its step
         # The token of the last batch that reached a step of `fit`, or of the position where its epoch began.
         self._make_given_token: MakeToken | None = None
-        # Of the batches that reached a step: the sample ids of the last call, and those and the labels, as they were
-        # served, of the last `predict`.
+        # Of the batches that reached a step: the sample ids of the last call; then the sample ids, and the labels as
+        # they were served, of the last `predict`.
         self._id_bytes = bytearray()
         self._predicted_id_bytes = bytearray()
         self._predicted_labels: dict[str, list[Array]] = {}
@@ -289,7 +290,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._return_batch_ahead()
         self._method = method
         self._looks_ahead = looks_ahead()
-        self._id_bytes = bytearray()
+        self._id_bytes = bytearray()  # a new one: the last `predict` keeps its own
         if method == "predict":
             self._predicted_id_bytes, self._predicted_labels = self._id_bytes, {name: [] for name in self.feed.targets}
         if method != "fit":
@@ -472,8 +473,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         strategy, asking = find_calling_strategy(), find_calling_epoch_iterator()
         distribute = import_library("tensorflow", "train", "Keras on TensorFlow").distribute
-        # TensorFlow's default strategy splits nothing, and any other one is refused where it reads the epochs.
-        # Keras 3 fails under MultiWorkerMirroredStrategy with any data.
+        # These two are supported. TensorFlow's default strategy splits nothing, and the rest are refused by
+        # `FitEpochs._variant_tensor`: Keras 3 fails under MultiWorkerMirroredStrategy with any data.
         if not isinstance(strategy, distribute.MirroredStrategy | distribute.OneDeviceStrategy):
             check_distribution(self._find_batch_row_counts())
             return FitEpochs(self, self.convert, asking)

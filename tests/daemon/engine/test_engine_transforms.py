@@ -79,7 +79,8 @@ async def test_a_transform_that_returns_the_wrong_shape_stops_the_stream_and_no_
 async def test_an_edited_transform_gets_new_workers_and_the_old_ones_finish_their_batch(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamd.supervisor.worker_process.STOPPED_S", ROW_DEADLINE_S)  # a stopped worker is only slow here
+    # A stopped worker is only slow here.
+    monkeypatch.setattr("streamd.supervisor.worker_process.STOPPED_S", ROW_DEADLINE_S)
     old = served(INVERT)
     async with ready_engine(old) as rig:
         (before,) = rig.engine.worker_pids

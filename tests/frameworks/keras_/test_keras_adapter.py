@@ -137,6 +137,8 @@ def test_labels_and_names_stand_beside_the_rows_of_a_prediction() -> None:
     data = fit_data(stream)
     with pytest.raises(ConfigError, match=r"nothing has been predicted yet: call  model.predict\(data\)  first"):
         data.names()
+    with pytest.raises(ConfigError, match="nothing has been predicted yet"):
+        data.labels  # noqa: B018 - a property that raises
     for taken in (3, 2):
         predicted = np.round(model.predict(data, steps=taken, verbose=0)[:, 0]).astype(int)
         next(iter(data))  # looking changes nothing
