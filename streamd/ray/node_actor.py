@@ -361,6 +361,13 @@ class NodeWorkers:
     def _assign_tasks(self) -> None:
         while self._suspects and (fresh := next((each for each in self._workers if each.is_fresh), None)):
             fresh.send_task(self._suspects.popleft(), self._slots)
+        # The process that died for a suspect may have been another node's, and one that started since may have a task
+        # already. So a process without a task ends, to be replaced by a fresh one; other tasks wait until then.
+        if self._suspects:
+            idle = next((each for each in self._workers if not each.tasks), None)
+            if idle is not None and len(self._workers) == self._count:
+                idle.kill_waiting_process()
+            return
         while self._queue:
             able = [each for each in self._workers if not each.has_suspect and len(each.tasks) < NODE_TASKS_AHEAD]
             if not able:

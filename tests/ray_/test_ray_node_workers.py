@@ -72,3 +72,14 @@ async def test_the_death_of_a_process_gives_its_tasks_back_and_another_fills_a_s
         ]
         report, _ = await workers.fill_rows(task_of(72, [4], is_suspect=True))
         assert isinstance(report, TaskDone)
+
+
+async def test_a_suspect_whose_process_died_on_another_node_gets_a_fresh_one(stream: ServedStream) -> None:
+    async with opened(stream) as workers:
+        await workers.fill_rows(task_of(70, [1, 2]))
+        used = workers._workers[0]
+        others = [asyncio.ensure_future(workers.fill_rows(task_of(number, [4, 5]))) for number in (71, 72)]
+        report, _ = await workers.fill_rows(task_of(73, [4], is_suspect=True))
+        assert isinstance(report, TaskDone)
+        assert workers._workers[0] is not used
+        assert [type((await each)[0]) for each in others] == [TaskDone, TaskDone]
