@@ -278,7 +278,7 @@ class Daemon:
 
     async def _keep_files(self, dispatcher: Dispatcher) -> None:
         """Makes the endpoint anew when files of it are removed. Raises StreamdError if it cannot, or state is gone."""
-        events, told = FileSystemEvents(), set[Path]()
+        events, told, has_failed = FileSystemEvents(), set[Path](), False
         try:
             while True:
                 gates = self._gate_keeper.list_socket_folders() if self._gate_keeper is not None else []
@@ -297,7 +297,13 @@ class Daemon:
                             keeper.listen_anew(served.open_public_socket())
                             gone.append(served.path)
                         gone += keeper.end_unreachable_gates()
+                    has_failed = False
                 except (OSError, ConfigError) as error:
+                    # A folder may have been removed after it was looked at; the next look makes it anew.
+                    if not has_failed:
+                        has_failed = True
+                        await asyncio.sleep(FILES_PAUSE_S)
+                        continue
                     raise StreamdError(
                         f"the files of {served.address} were removed while it was served, and cannot be made anew: "
                         f"{error}"
