@@ -136,6 +136,7 @@ async def test_a_frame_that_releases_no_batch_is_charged_beyond_its_time(
     folder: Path, releases: bool, weight: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.ipc.record_link.time.thread_time", iter(range(1000)).__next__)
+    monkeypatch.setattr("streamd.ipc.record_link.LINK_TURN_S", LIMIT_S)  # else a turn may be over before its frame
     async with kept(folder) as rig:
         rig.listener.released_batches = releases
         path = await rig.knock_until_referred()
@@ -200,9 +201,10 @@ async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path)
 
 @pytest.mark.long
 async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING, "streamd")
+    monkeypatch.setattr("streamd.daemon.gate_keeper.GATE_START_S", LIMIT_S)
     async with kept(folder) as rig:
         began_s = time.monotonic()
         for _ in range(3):
@@ -310,7 +312,7 @@ async def test_a_gate_whose_socket_was_removed_ends_and_its_clients_come_to_the_
 async def test_a_gate_that_is_behind_is_waited_for_and_one_that_reads_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.gate_keeper.GATE_UNREAD_S", 0.6)
+    monkeypatch.setattr("streamd.daemon.gate_keeper.GATE_UNREAD_S", 2.0)
     ours, theirs = socket.socketpair()
     gate = GateProcess(lambda _kind, _body: None)
     gate._process = await asyncio.create_subprocess_exec(
@@ -322,9 +324,9 @@ async def test_a_gate_that_is_behind_is_waited_for_and_one_that_reads_nothing_is
         assert gate.send_frame(b"client", bytes(1 << 20))
     with theirs:
         theirs.setblocking(False)
-        until_s = loop.time() + 1.5
+        until_s = loop.time() + 4.0
         while loop.time() < until_s:
             theirs.recv(1 << 20)
-            await asyncio.wait({ended}, timeout=0.2)
+            await asyncio.wait({ended}, timeout=0.5)
         assert not ended.done()
         assert await asyncio.wait_for(ended, LIMIT_S) == "signal 9"

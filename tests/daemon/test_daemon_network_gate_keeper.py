@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from support.daemon_process import LIMIT_S
 from support.remote_daemon import RemoteKeys
 
 from streamd.core.text import FIRST_KEY_USER
@@ -65,7 +66,10 @@ class Listener:
 
 
 @pytest.mark.long
-async def test_an_address_in_use_is_a_mistake_in_the_configuration(keys: NetworkKeys) -> None:
+async def test_an_address_in_use_is_a_mistake_in_the_configuration(
+    keys: NetworkKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.daemon.gate_keeper.GATE_START_S", LIMIT_S)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         keeper = GateKeeper(cast("FrameSender", None), None)

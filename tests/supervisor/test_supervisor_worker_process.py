@@ -128,10 +128,14 @@ async def test_the_last_reports_of_a_dead_worker_are_read(stream: ServedStream, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["idle", "stopped"])
-async def test_shut_down_waits_until_the_worker_has_ended(stream: ServedStream, *, is_stopped: bool) -> None:
+async def test_shut_down_waits_until_the_worker_has_ended(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool
+) -> None:
     worker, _ = await start_worker(stream)
     if is_stopped:
         os.kill(worker.pid, signal.SIGSTOP)
+    else:
+        monkeypatch.setattr("streamd.supervisor.worker_process.WORKER_LEAVE_S", ANSWER_S)
     await worker.shut_down()
     assert await worker._process.wait() == (-signal.SIGKILL if is_stopped else 0)
 

@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 import pytest
 from PIL import Image
+from support.daemon_process import LIMIT_S
 from support.sample_batches import flat, some_batch, some_masked_batch
 
 from streamd.client.batch import Batch
@@ -131,6 +132,7 @@ async def test_a_viewer_a_moment_later_gets_the_same_batch(preview: Preview, mon
     async def see() -> int:
         return int(json.loads(await one.draw_next_sent_batch("train") or b"")["index"])
 
+    monkeypatch.setattr(under_test, "_FRESH_S", LIMIT_S)
     one = pictures(preview)
     assert await see() == 2
     later = replace(preview, first_rows=replace(preview.first_rows, index=3))
@@ -212,6 +214,7 @@ async def test_thumbnails_are_drawn_in_a_process_with_the_daemons_environment(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(under_test, "THUMBNAIL_S", LIMIT_S)
     first, again = await of(stream, ThumbnailCache(), 0, 0)
     assert first.startswith(b"\xff\xd8\xff")
     assert first == again
