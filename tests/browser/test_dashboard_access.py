@@ -13,7 +13,7 @@ from support.daemon_process import wait_until
 from support.dashboard_daemon import Board, Trainer, region
 from support.monitor_requests import fetch
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 PAGE_BYTES: Final = 100_000
 COMMAND: Final = "streamd status --url"
@@ -63,8 +63,8 @@ def test_a_wrong_token_is_reported_and_a_pasted_address_fixes_it(board: Board, t
     access.get_by_role("textbox", name="Address or token").fill(board.url)
     access.get_by_role("button", name="Show pictures").press("Enter")
     expect(access).to_be_hidden()
-    trainer.take()
-    expect(region(visit, "Batch now leaving").get_by_role("listitem").first).to_be_visible()
+    pictures = region(visit, "Batch now leaving").get_by_role("listitem")
+    wait_until(lambda: trainer.take() and pictures.count(), "pictures are shown")
 
 
 def test_the_token_leaves_the_address_bar_and_lasts_over_a_reload(board: Board, go: Go) -> None:

@@ -20,7 +20,7 @@ from support.monitor_fake import monitor
 
 from streamd.errors import StreamStoppedError
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 STREAMS, TRAINERS = "Streams", "Trainers"
 CROWD, SHOWN = 14, 12
@@ -48,7 +48,11 @@ def test_a_trainer_is_shown_where_it_stands(board: Board, trainer: Trainer, go: 
     steps = board.client.spec("train").batches
     for _ in range(steps + 2):
         trainer.take()
-    wait_until(lambda: {each.held for each in board.client.status().sessions} == {2}, "it has what it may have")
+    # Before its last report reaches the daemon, it also has as many as it may have.
+    wait_until(
+        lambda: [(each.held, each.own_step) for each in board.client.status().sessions] == [(2, 2)],
+        "it has what it may have",
+    )
     (session,) = board.client.status().sessions
     row = re.compile(rf"session {session.session}\b")
 

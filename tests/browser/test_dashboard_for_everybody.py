@@ -13,7 +13,7 @@ from support.chromium import Go, Visit
 from support.daemon_process import wait_until
 from support.dashboard_daemon import Board, Trainer, region
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 LANDMARKS: Final[tuple[Literal["banner", "main", "contentinfo"], ...]] = ("banner", "main", "contentinfo")
 PHONE: Final = {"width": 360, "height": 740}

@@ -19,7 +19,7 @@ from support.sample_metrics import STATUS, Books
 
 from streamd.core.status import ClusterStatus, NodeStatus
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 NODES = "Nodes"
 DAEMON = replace(STATUS, streams=())

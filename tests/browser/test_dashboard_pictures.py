@@ -20,7 +20,7 @@ from support.dashboard_daemon import BROKEN, CUT, SIDE, Board, StartBoard, Train
 
 from streamd.client import Batch
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 PICTURES: Final = "Batch now leaving"
 PLACE: Final = re.compile(r"train (\d+):(\d+) · \d+ samples")
@@ -128,7 +128,8 @@ def test_other_pictures_leave_the_focus_where_it_is(board: Board, trainer: Train
 def test_a_row_that_was_filled_says_why(board: Board, trainer: Trainer, go: Go) -> None:
     visit = go(board.url)
     marked = region(visit, PICTURES).get_by_role("button", name="substituted")
-    wait_until(lambda: any(see(visit, trainer)) and marked.count(), "a batch with a bad row is shown")
+    # One batch is shown every two seconds, and chance may put off those with a bad row.
+    wait_until(lambda: any(see(visit, trainer)) and marked.count(), "a batch with a bad row is shown", 120)
     marked.first.click()
     large = visit.page.get_by_role("dialog")
 

@@ -88,7 +88,10 @@ def test_connect_with_a_timeout_waits_for_a_daemon_that_starts_later(
             assert "train" in there.streams()
 
 
-def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(endpoint: str) -> None:
+def test_a_batch_knows_the_names_of_its_samples_after_its_client_was_closed(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.client.SHOWN_NAMES_TIMEOUT_S", LIMIT_S)
     with streamd.connect(endpoint) as client:
         batch = client.batch("train", 0, 0)
         ids = batch.sample_ids.tolist()
@@ -268,6 +271,7 @@ def test_holding_every_batch_raises_an_error_that_names_them_until_one_is_droppe
         ) as raised:
             next(next(batches))
         assert raised.value.held == ((0, 0), (0, 1))
+        monkeypatch.undo()  # time for the release to reach the daemon, and for the batch to come
         held.pop()
         assert next(next(batches)).index == 2
 
@@ -326,7 +330,7 @@ def test_a_request_during_a_daemon_restart_is_sent_again(
     daemon = start_daemon(
         {"workers": 1, "streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 8}))}}
     )
-    with streamd.connect(daemon.endpoint) as client:
+    with streamd.connect(daemon.endpoint, timeout=LIMIT_S) as client:
         daemon.process.send_signal(signal.SIGSTOP)
         asked: list[object] = []
         asking = threading.Thread(target=lambda: asked.append(client.streams()))

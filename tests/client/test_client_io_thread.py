@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -18,7 +19,7 @@ from support.forked_child import in_a_forked_child
 
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.leases import ReceivedBatch
+from streamd.client.leases import DescriptorPoller, ReceivedBatch
 from streamd.client.session import ClientSession
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
@@ -134,6 +135,7 @@ class Trainer:
         self.handoff = Handoff(Cursor())
         self.io_thread = IOThread(daemon.endpoint, self.session, self.handoff)
         self._cursor = Cursor()
+        self._taken: list[ReceivedBatch] = []  # a lease that ended by itself might be reported at any time
         self.io_thread.start()
 
     def take(self) -> ReceivedBatch:
@@ -142,7 +144,12 @@ class Trainer:
         while received is None:  # ends early when the daemon goes away or comes back
             received = self.handoff.take_batch(after, LIMIT_S)
         self._cursor = after
+        self._taken.append(received)
         return received
+
+    def rests(self) -> bool:
+        """Whether its thread waits for something to happen."""
+        return sys._current_frames()[self.io_thread._thread.ident or 0].f_code is DescriptorPoller.poll.__code__
 
 
 @pytest.fixture
@@ -242,10 +249,14 @@ def test_a_malformed_frame_raises_a_protocol_error_in_the_loop(daemon: Daemon, t
         one.take()
 
 
-def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.leases.REPORT_INTERVAL_S", LIMIT_S)  # so that the loop is not a slow one
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
+    wait_until(one.rests, "the thread is done with the batch, and would not see its release by chance")
     one.io_thread.build_lease_end(received)()
     assert not daemon.has_message(100)
     one.io_thread.set_immediate_lease_reports(now=True)
@@ -265,7 +276,10 @@ def test_stop_says_goodbye_and_later_lease_returns_are_harmless(daemon: Daemon, 
     assert not one.io_thread._thread.is_alive()
 
 
-def test_request_stop_says_goodbye_without_waiting_for_the_thread(daemon: Daemon, trainer: list[Trainer]) -> None:
+def test_request_stop_says_goodbye_without_waiting_for_the_thread(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.io_thread._GOODBYE_TIMEOUT_S", LIMIT_S)
     one = begin(daemon, trainer)
     one.io_thread.request_stop()
     assert isinstance(daemon.receive(), Goodbye)
@@ -301,14 +315,13 @@ def test_a_daemon_that_dies_before_it_answers_is_not_waited_for(
     daemon.accept_session()
 
 
-def test_a_daemon_that_never_answers_a_ping_counts_as_away(
-    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_never_answers_a_ping_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
     one.io_thread.queue_session_call(lambda: one.session.ping_daemon(time.monotonic()))
     assert isinstance(daemon.receive(), Progress)
     assert isinstance(daemon.receive(), Ping)
+    one.session._answer_due_s = 0.0  # the time is over
+    one.io_thread.queue_session_call(list)
     wait_until(lambda: one.handoff.away_since_s is not None, "the daemon counts as away")
 
 

@@ -68,10 +68,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
 
 def is_running(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it is gone, or goes between opening and reading
         return False
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_a_mapping_is_served_and_its_daemon_ends_quietly_with_the_client(
@@ -252,8 +251,8 @@ def test_the_daemon_ends_however_its_process_ends_while_a_child_of_that_lives(
             else:
                 process.stdin.close()
             wait_until(lambda: not is_running(int(pid)), "the daemon has ended")
-            # At once: it was not killed after waiting for the end of a pipe.
-            assert time.monotonic() - began_s < LOCAL_STOP_S / 2
+            # By itself: it was not killed after waiting for the end of a pipe.
+            assert time.monotonic() - began_s < LOCAL_STOP_S
             wait_until(lambda: not folder.exists(), "its folder is gone")
             assert is_running(int(living))
             if ending == "close":

@@ -83,6 +83,7 @@ def test_a_key_that_is_not_allowed_is_refused_with_one_line(daemon: DaemonProces
     for _ in range(2):
         with pytest.raises(ConnectError, match="does not allow this client's key"):
             connect(daemon, stranger)
+    wait_until(lambda: "was refused: its key" in daemon.log.read_text(), "the daemon has logged it")
     assert daemon.log.read_text().count("was refused: its key") == 1
 
 

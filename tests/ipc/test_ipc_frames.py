@@ -332,6 +332,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 RECORD: Final = st.binary(min_size=1, max_size=40).filter(lambda record: record[0] != 8)
 
 
+@settings(deadline=None)
 @given(st.lists(RECORD, min_size=1, max_size=9))
 def test_a_bundle_holds_its_records_in_order(records: list[bytes]) -> None:
     assert split_records(bundle_records(records)) == records
@@ -342,6 +343,7 @@ def test_a_single_record_is_not_wrapped_in_a_bundle() -> None:
     assert split_records(b"one") == [b"one"]
 
 
+@settings(deadline=None)
 @given(st.lists(RECORD, min_size=2, max_size=5), st.data())
 def test_a_bundle_cut_within_a_record_is_refused(records: list[bytes], data: st.DataObject) -> None:
     whole = bundle_records(records)

@@ -33,7 +33,7 @@ subprocess.run([sys.executable, "-m", "streamd.ipc.inherited_state", str(os.getp
 def runs(pid: int) -> bool:
     try:
         return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it is gone, or goes between opening and reading
         return False
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
@@ -91,6 +91,7 @@ async def test_records_arrive_in_their_order_whatever_their_size() -> None:
         assert await far.wait_for(len(sent)) == sent
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=255), st.binary(max_size=500))
 def test_a_clients_frame_is_told_from_its_identity(identity: bytes, frame: bytes) -> None:
     assert split_client_frame(bytes((len(identity),)) + identity + frame) == (identity, frame)

@@ -20,7 +20,7 @@ from streamd.core.receipt import Receipt
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 IMAGES = 400
-MOST_PAUSE_S = 5.0
+MOST_PAUSE_S = 20.0  # some calls of a busy host, and far from the 65 s after which Ray itself gives up a frozen node
 MEMORY_BYTES = 64 << 20
 TRANSFORM = """
 import numpy as np
@@ -74,7 +74,7 @@ class Training(threading.Thread):
 
     def finish(self) -> None:
         """Waits for the end; every receipt must be right, and no pause too long."""
-        self.join(120)
+        self.join(160)
         assert not self.is_alive()
         assert [receipt.ok for receipt in self.receipts] == [True] * self._epochs
         assert longest_pause(self.times_s) <= MOST_PAUSE_S

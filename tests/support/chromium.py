@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # most runs of the tests have no use for a browser
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")  # as in scripts/setup.sh
-PATIENCE_MS: Final = 20_000  # for what the page shows within a second or two
+PATIENCE_MS: Final = 60_000  # for what the page shows within a second or two, or behind thumbnails that are drawn
 NEVER: Final = r"(?!)"
 
 # A headless browser never hides a tab: the page is told so instead.
