@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from killers import go_on, stop
 from logged import advance, finish_all, problems, running
 from scene import Scene, dice, scene, times
 from support.daemon_process import wait_until
@@ -30,9 +31,14 @@ class Mount:
         next(self._ways)()
 
     def empty(self) -> None:
+        workers = self._stage.daemon.workers()
+        for worker in workers:
+            stop(worker)  # or it may look at a folder with half of its files, which has lost samples
         self._aside.mkdir()
         for each in self._folder.iterdir():
             each.rename(self._aside / each.name)
+        for worker in workers:
+            go_on(worker)
 
     def remove(self) -> None:
         self.empty()

@@ -51,7 +51,7 @@ def read_epoch(client: streamd.Client) -> int:
 @pytest.mark.long
 @pytest.mark.fault("44", "as many trainers as there are descriptors for, and more", departs="200 of them")
 def test_one_trainer_too_many_is_refused_and_the_others_keep_reading(daemon: Confined, record_property: Record) -> None:
-    with ExitStack() as stack, streamd.connect(daemon.endpoint, timeout=0.5) as client:
+    with ExitStack() as stack, streamd.connect(daemon.endpoint, timeout=3) as client:
         sessions = range(ALLOWED.sessions)
         streams = [stack.enter_context(client.subscribe("train", prefetch=2)) for _ in sessions]
         with pytest.raises(RefusedError) as refused:
@@ -82,19 +82,17 @@ def test_many_silent_connections_do_not_end_the_daemon(
         context = stack.enter_context(zmq.Context())
 
         def lets_nobody_in() -> bool:
-            for _ in range(LIMIT // 4):
-                if speaks:
-                    dealer = stack.enter_context(context.socket(zmq.DEALER))
-                    dealer.linger = 0
-                    dealer.connect(endpoint)
-                else:
-                    link = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
-                    link.setblocking(False)
-                    link.connect_ex(path)  # EAGAIN, while eight others wait there
+            for _ in range(0 if speaks else LIMIT // 4):
+                link = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
+                link.setblocking(False)
+                if link.connect_ex(path):  # EAGAIN, while eight others wait there
+                    link.close()
             return "no more connections for now" in daemon.said()
 
-        for _ in range(2):
-            lets_nobody_in()
+        for _ in range(LIMIT if speaks else 0):
+            dealer = stack.enter_context(context.socket(zmq.DEALER))
+            dealer.linger = 0
+            dealer.connect(endpoint)  # libzmq tries it again and again
         wait_until(lets_nobody_in, "the daemon lets nobody in any more")
         assert [next(batches).index for _ in range(20)] == [(1 + each) % 8 for each in range(20)]
         record_property("saw", "the trainer reads on, the rest wait at the socket")

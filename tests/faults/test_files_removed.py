@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from killers import go_on, stop
 from support.daemon_process import LIMIT_S, DaemonProcess, Start, stream_config, wait_until, write_images
 
 import streamd
@@ -58,7 +59,9 @@ def test_whatever_is_removed_of_an_endpoint_is_made_anew_and_trainers_go_on(imag
         ):
             taken = iter(stream)
             assert len(next(taken)) == 8
+            stop(daemon.pid)  # or it makes anew what is gone while the rest is being removed
             remove(place)
+            go_on(daemon.pid)
             wait_until(partial(has_renewed, daemon, number), f"{what} is made anew")
             assert sum(1 for _ in taken) == BATCHES - 1, what
             assert [receipt.ok for receipt in stream.receipts] == [True]
@@ -75,8 +78,10 @@ def test_whatever_is_removed_of_an_endpoint_is_made_anew_and_trainers_go_on(imag
 
 def take_the_folders_place(daemon: DaemonProcess) -> None:
     folder = socket_path(daemon.endpoint).parent
+    stop(daemon.pid)  # or it makes the folder anew between the two
     folder.rename(f"{folder}-away")
     folder.touch()
+    go_on(daemon.pid)
 
 
 ENDINGS: dict[str, tuple[Callable[[DaemonProcess], object], str]] = {

@@ -129,7 +129,7 @@ def test_a_trainer_stopped_for_ever_does_not_block_the_others(stage: Scene, tmp_
             for each in others:
                 each.finish()
         assert state_of(stopped.process.pid) == "T"
-        assert number(stage.daemon.endpoint, "sessions") == 1
+        wait_until(lambda: number(stage.daemon.endpoint, "sessions") == 1, "the others have left")
         assert undisturbed(stage, *others)
 
 

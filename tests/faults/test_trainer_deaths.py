@@ -93,8 +93,8 @@ class Burden:
 
 def burden(stage: Scene) -> Burden:
     pid, used = stage.daemon.pid, number(stage.daemon.endpoint, "memory_used_bytes")
-    held = len(slots_of(pid))
-    return Burden(int(used), held, descriptors(pid) - held, threads(pid))
+    every, held = descriptors(pid), len(slots_of(pid))  # in this order: a slot that is closed in between hides no other
+    return Burden(int(used), held, every - held, threads(pid))
 
 
 def die(stage: Scene, doomed: list[LoggedTrainer], *, forked: bool) -> float:

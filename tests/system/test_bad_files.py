@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.checked_epochs import Epoch, number, verdicts
-from support.daemon_process import Start, stream_config, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 from support.daemon_reload import said
 
 import streamd
@@ -103,7 +103,7 @@ def test_odd_images_are_decoded_and_damaged_ones_are_named(start_daemon: Start, 
     assert (epoch.receipt.bad, len(verdicts(daemon))) == (len(bad), len(bad))
     assert len(set(epoch.ids)) == 280 + len(good)
     assert number(daemon, "engine", "worker_deaths") == 0
-    assert len(said(daemon, "sample.bad")) == len(bad)
+    wait_until(lambda: len(said(daemon, "sample.bad")) == len(bad), "each is logged")
 
 
 def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_daemon: Start, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_images_that_are_all_unreadable_stop_their_stream_with_a_message(start_d
         for _ in range(20):  # the message and the end of the connection are in a race, which the message must win
             with pytest.raises(StreamStoppedError, match=says), client.subscribe("all") as stream:
                 next(iter(stream))
-        assert len(said(daemon, "session.began")) == 20
+        wait_until(lambda: len(said(daemon, "session.began")) == 20, "each is logged")
     assert sorted(Epoch(daemon, good, "good").ids) == list(range(16))
 
 

@@ -151,6 +151,7 @@ def test_damaged_cache_rows_are_found_and_rewritten(
 ) -> None:
     daemon = start_daemon(cached(data, folder))
     epoch(daemon)
+    wait_for_rows(folder)
     assert daemon.terminate() == 0
     with file_in(folder).open("r+b") as file:
         for sample_id in (3, 50, 83):
@@ -159,7 +160,7 @@ def test_damaged_cache_rows_are_found_and_rewritten(
     daemon.start()
     assert epoch(daemon) == plain
     assert count(daemon) == (SAMPLES - 3, 3)
-    assert "rows of the cache were damaged" in daemon.log.read_text()
+    wait_until(lambda: "rows of the cache were damaged" in daemon.log.read_text(), "it is logged")
     assert daemon.terminate() == 0
     daemon.start()
     assert epoch(daemon) == plain
@@ -204,9 +205,8 @@ def test_a_cache_truncated_under_its_readers_marks_no_sample_bad(
     wait_for_rows(folder)
     os.truncate(file_in(folder), PAGE_BYTES)
     assert epoch(daemon) == plain
-    log = daemon.log.read_text()
-    assert "SIGBUS" in log
-    assert "sample.bad" not in log
+    wait_until(lambda: "SIGBUS" in daemon.log.read_text(), "a worker's death is logged")
+    assert "sample.bad" not in daemon.log.read_text()
     wait_until(lambda: epoch(daemon) == plain and published(folder) == SAMPLES, "the cache is full again")
 
 
@@ -217,6 +217,7 @@ def test_bad_samples_are_not_cached(start_daemon: Start, data: Path, folder: Pat
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
         masked = [row.sample_id for batch in stream for row in batch.bad]
     assert masked == [7, 7]
+    wait_for_rows(folder, SAMPLES - 1)
     assert daemon.terminate() == 0
     records = np.fromfile(file_in(folder), RECORD_TYPE, SAMPLES, offset=PAGE_BYTES)
     assert np.flatnonzero(records["checksum"] == 0).tolist() == [7]

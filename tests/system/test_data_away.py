@@ -61,17 +61,18 @@ def named(way: Leave) -> str:
 
 
 @contextmanager
-def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator[None]:
-    """Brings the data back as soon as the daemon has said that they are away."""
+def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator[threading.Event]:
+    """Brings the data back as soon as they have left for good, by the event, and the daemon has said so."""
+    gone = threading.Event()
 
     def bring_back() -> None:
-        wait_until(lambda: said(daemon, "data.away"), "the data are said to be away")
+        wait_until(lambda: gone.is_set() and said(daemon, "data.away"), "the data are said to be away")
         mount(folder, aside)
 
     bringing = threading.Thread(target=bring_back)
     bringing.start()
     try:
-        yield
+        yield gone
     finally:
         bringing.join()
 
@@ -130,8 +131,9 @@ def test_data_that_disappear_in_mid_epoch_cause_a_pause(start_daemon: Start, tmp
             leave(folder, aside)
             if leave is take_away:  # a new worker finds no folder to open
                 os.kill(daemon.workers()[0], signal.SIGKILL)
+            gone.set()
 
-    with mounting_later(daemon, folder, aside):
+    with mounting_later(daemon, folder, aside) as gone:
         epoch = Epoch(daemon, truth, between=go, prefetch=2)
     assert sorted(epoch.ids) == list(range(160))
     assert (epoch.bad, verdicts(daemon), len(said(daemon, "data.back"))) == ([], [], 1)

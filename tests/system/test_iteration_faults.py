@@ -74,9 +74,16 @@ def mapped_slots() -> int:
 
 
 def interrupt_a_wait(stream: Stream) -> None:
-    """Ctrl-C, as the main thread gets it, once it waits for a batch."""
-    wait_until(lambda: stream._handoff._waiters, "the loop waits")
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    """Ctrl-C, as the main thread gets it, while it waits for a batch: none comes before the lock is free again."""
+
+    def interrupt() -> bool:
+        with stream._handoff._lock:
+            is_waiting = bool(stream._handoff._waiters)
+            if is_waiting:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            return is_waiting
+
+    wait_until(interrupt, "the loop waits")
 
 
 # --- closing
@@ -101,8 +108,8 @@ def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: 
     gc.disable()  # by counting references, and not some time later
     try:
         batch = next(iter(client.subscribe("train", batch_size=2)))
-        wait_until(lambda: not sessions(client), "its session has ended", 5)
-        wait_until(lambda: "streamd-client" not in {each.name for each in threading.enumerate()}, "its thread too", 5)
+        wait_until(lambda: not sessions(client), "its session has ended")
+        wait_until(lambda: "streamd-client" not in {each.name for each in threading.enumerate()}, "its thread too")
     finally:
         gc.enable()
     assert batch.images.any()

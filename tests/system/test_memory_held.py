@@ -37,9 +37,9 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held batches raise an error at once."""
-    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.05)
-    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.05)
+    """Held batches raise an error soon; a thread that reports those dropped may have to wait for a processor."""
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.25)
+    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.25)
 
 
 def in_slots(daemon: DaemonProcess) -> int:
@@ -90,7 +90,7 @@ def test_seeks_that_hold_a_batch_each_stay_within_the_memory_and_raise(tight: Da
             seek_and_hold(stream, held, seen, tight)
         assert len(raised.value.held) == len(held)
         assert 2 * BATCH_BYTES < max(seen) <= MEMORY_BYTES
-        assert client.status().held_over_bytes > 0
+        wait_until(lambda: client.status().held_over_bytes, "they are held over")
 
         held.clear()
         assert take(stream).index == 1
@@ -105,9 +105,9 @@ def test_seeks_that_hold_no_batch_leak_neither_memory_nor_descriptors(tight: Dae
         for _ in range(20):
             stream.seek(place)
             take(stream)
-        assert descriptors() <= before
+        assert descriptors() < before + 10, "more than the other thread may have open for a moment"
         assert in_slots(tight) <= MEMORY_BYTES
-        assert client.status().held_over_bytes == 0
+        wait_until(lambda: client.status().held_over_bytes == 0, "nothing is held over")
 
 
 def test_a_loop_that_seeks_while_it_holds_its_batch_runs_in_memory_that_just_fits(tight: DaemonProcess) -> None:
@@ -140,7 +140,7 @@ def test_held_batches_of_a_closed_stream_count_in_the_next_one(tight: DaemonProc
 
 def test_another_trainer_is_refused_with_the_memory_that_ended_subscriptions_hold(tight: DaemonProcess) -> None:
     held: list[streamd.Batch] = []
-    with streamd.connect(tight.endpoint, timeout=0.5) as client:
+    with streamd.connect(tight.endpoint, timeout=3) as client:
         with client.subscribe("train") as stream:
             hold_all(stream, held)
         mine = set(HELD_OVER_CONNECTIONS)
@@ -178,7 +178,7 @@ def test_held_batches_count_also_when_memory_can_no_longer_be_shared(
         monkeypatch.setattr("streamd.client.io_thread.map_readable", refuse)
         for _ in range(4):
             take(stream)  # those that were mapped by then, and then one that comes by the socket
-        assert client.status().held_over_bytes > 0
+        wait_until(lambda: client.status().held_over_bytes, "it is held over")
         del held
         wait_until(lambda: not client.status().held_over_bytes, "nothing is held over")
 

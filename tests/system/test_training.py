@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.daemon_process import Start, stream_config, write_images
+from support.daemon_process import Start, stream_config, wait_until, write_images
 
 import streamd
 
@@ -58,4 +58,4 @@ def test_two_trainers_at_once_learn_from_one_daemon_and_their_receipts_are_compl
         assert (tmp_path / f"{number}.keras").stat().st_size > 0
         assert "missed 0, repeated 0" in said[number]
     with streamd.connect(daemon.endpoint) as client:
-        assert client.stats()["daemon"]["sessions"] == 0
+        wait_until(lambda: client.stats()["daemon"]["sessions"] == 0, "both have left")
