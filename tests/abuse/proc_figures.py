@@ -16,8 +16,11 @@ _TIMES: Final = slice(11, 15)  # in /proc/PID/stat, behind the name: its own, an
 
 
 def read_rss_bytes(pid: int, kind: str) -> int:
-    """Returns `RssAnon` or `RssShmem` of a process; 0 if it has ended, and its parent does not know yet."""
-    found = re.findall(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    """Returns `RssAnon` or `RssShmem` of a process; 0 if it has ended."""
+    try:
+        found = re.findall(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     return int(found[0]) * KIB if found else 0
 
 
@@ -60,5 +63,5 @@ def find_children(pid: int, role: str) -> list[int]:
 def _read_command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""

@@ -236,7 +236,7 @@ class Siege:
 
     def _measure_answer(self, asker: Client) -> None:
         workers = find_children(self.pid, "worker")
-        self._most_worker_bytes = max(self._most_worker_bytes, *(read_rss_bytes(pid, "RssAnon") for pid in workers))
+        self._most_worker_bytes = max([self._most_worker_bytes, *(read_rss_bytes(pid, "RssAnon") for pid in workers)])
         begin_s = time.monotonic()
         asker.names("train", [0])
         self._longest_answer_s = max(self._longest_answer_s, time.monotonic() - begin_s)

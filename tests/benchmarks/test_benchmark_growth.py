@@ -37,7 +37,7 @@ def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(
         ready_s, first_batch_s = growth.take_first_batch(daemon)
     assert 0 < ready_s < first_batch_s
     assert manifest.stat().st_mtime_ns == listed
-    monkeypatch.setattr(growth, "WINDOW_S", 1.0)
+    monkeypatch.setattr(growth, "WINDOW_S", 3.0)
     assert growth.measure_company(table, 2).each > 0
 
 

@@ -36,11 +36,11 @@ def test_only_pages_that_were_touched_of_files_of_that_name_count_as_mapped(tmp_
 
 
 def test_processor_time_is_that_of_the_kernels_clock_of_each_process() -> None:
-    before_ns, own_before_ns = processes.cpu_ns([os.getpid()]), time.process_time_ns()
+    looks_ns = [time.process_time_ns(), processes.cpu_ns([os.getpid()]), time.process_time_ns()]
     sum(range(1_000_000))
-    spent_ns, own_ns = processes.cpu_ns([os.getpid()]) - before_ns, time.process_time_ns() - own_before_ns
-    assert spent_ns > 0
-    assert spent_ns == pytest.approx(own_ns, abs=5_000_000)
+    looks_ns += [time.process_time_ns(), processes.cpu_ns([os.getpid()]), time.process_time_ns()]
+    assert looks_ns == sorted(looks_ns)
+    assert looks_ns[3] > looks_ns[2]
     with pytest.raises(OSError, match="Invalid argument"):
         processes.cpu_ns([ended_pid()])
 

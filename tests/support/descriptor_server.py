@@ -12,7 +12,7 @@ from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.slots import SlotStore
 
 NBYTES = 4096
-SOON_S = 5.0
+SOON_S = 40.0
 
 
 class Desk:

@@ -28,7 +28,7 @@ from streamd.ipc.slots import SlotStore
 from streamd.limits import ROW_DEADLINE_S
 from support.served_folder import file_of
 
-ANSWER_S = 20.0
+ANSWER_S = 40.0
 PAUSE_S = 0.001  # between two looks at a condition
 
 Outcome = tuple[BatchJob, str | None]

@@ -30,7 +30,7 @@ from streamd.ipc.worker_messages import (
 )
 from support.served_folder import file_of
 
-ANSWER_S = 20.0
+ANSWER_S = 40.0
 ROWS = 8
 
 

@@ -275,6 +275,7 @@ def test_a_training_is_a_unit_too_that_goes_on_after_a_kill_and_keeps_its_model(
     wait_until(lambda: f"\nEpoch 3/{epochs}\n" in told(), "two epochs are saved", 60)
     os.kill(int(show(name, "MainPID")), signal.SIGKILL)
     wait_until(lambda: show(name, "ActiveState") in {"inactive", "failed"}, "it has trained", 80)
+    run("journalctl", "--sync")  # its last words may not have been read yet
     assert show(name, "Result") == "success", told()
     assert "restart counter is at 1" in told()
     began = [int(number) for number in re.findall(rf"^Epoch (\d+)/{epochs}$", told(), re.MULTILINE)]
