@@ -134,7 +134,7 @@ async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float 
 async def ready_engine(
     stream: ServedStream, workers: int = 1, row_deadline_s: float = ROW_DEADLINE_S
 ) -> AsyncIterator[Rig]:
-    """A running engine whose workers have all started and opened the stream."""
+    """A running engine whose workers have all started, and of which one has opened the stream."""
     async with running(stream, workers, row_deadline_s) as rig:
         await rig.engine.wait_for_pixel_ids()
         await rig.until(lambda: len(rig.engine.worker_pids) == workers)
