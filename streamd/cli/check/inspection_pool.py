@@ -135,7 +135,8 @@ class _RestartingWorker:
         self._exit: asyncio.Task[WorkerDied] | None = None
         self._unopened: set[int] = set()
         self._parts: list[bytes] = []
-        self._answer: asyncio.Future[None] | None = None  # done when all streams are open, or with the last part
+        # Done when all streams are open, with None, or with the result whose last part has come.
+        self._answer: asyncio.Future[GroupResult | None] | None = None
         self.last_phase = WorkerPhase.IDLE
 
     async def inspect_group(self, group: InspectRows) -> GroupResult | WorkerDied:
@@ -151,28 +152,28 @@ class _RestartingWorker:
             for stream in self._streams:
                 process.send_command(stream)
             death = await self._wait_for_answer(process)
-            if death is not None and death.transform_fault is not None:
+            if isinstance(death, WorkerDied) and death.transform_fault is not None:
                 name = self._streams[death.transform_fault.stream_number].spec.name
                 raise ConfigError(f"streams.{name}.transform: {death.transform_fault.reason}")
-            if death is not None:
+            if isinstance(death, WorkerDied):
                 raise StreamdError(
                     f"a reading process ended before it read anything, {death.description}; its error message, if "
                     "there is one, is above"
                 )
         self._parts = []
         process.send_task(group, self._slots)
-        death = await self._wait_for_answer(process)
-        return join_group_result(self._parts) if death is None else death
+        found = await self._wait_for_answer(process)
+        assert found is not None  # noqa: S101 - all streams were open before the group was sent
+        return found
 
-    async def _wait_for_answer(self, process: _InspectingProcess) -> WorkerDied | None:
-        """Waits for the answer to what was sent; returns how the process died if it gives none."""
+    async def _wait_for_answer(self, process: _InspectingProcess) -> GroupResult | WorkerDied | None:
+        """Waits for the answer to what was sent, and returns it, or how the process died if it gives none."""
         assert self._exit is not None  # noqa: S101 - the process was started
         self._answer = asyncio.get_running_loop().create_future()
         waiting: set[asyncio.Future[Any]] = {self._answer, self._exit}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if self._answer.done():
-            self._answer.result()
-            return None
+            return self._answer.result()
         self.last_phase = process.row_progress.phase
         self._process = None
         process.close()
@@ -216,6 +217,7 @@ class _RestartingWorker:
                         raise ProtocolError("a worker's result does not end")
                     self._parts.append(part)
                     if is_last:
+                        result = join_group_result(self._parts)
                         worker.remove_finished_task(InspectRows.number)
                         if not self._answer.done():
-                            self._answer.set_result(None)
+                            self._answer.set_result(result)

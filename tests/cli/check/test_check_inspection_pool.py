@@ -31,6 +31,7 @@ if "streamd.worker" in sys.orig_argv:
     {change}
 """
 ENDLESS: Final = "reporting.split_group_result = lambda _: [reporting.RowsInspected(bytes(9), False)] * 3000"
+NO_RESULT: Final = "reporting.split_group_result = lambda _: [reporting.RowsInspected(bytes(9), True)]"
 DAMAGED: Final = "reporting.encode_report = lambda each: encode_report(each).replace(b'is_last', b'is_list')"
 # Ends a worker that is given several samples.
 KILLED_BY_GROUPS: Final = """
@@ -136,7 +137,7 @@ def test_check_gives_up_when_too_many_files_crash(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("change", [ENDLESS, DAMAGED], ids=["endless", "damaged"])
+@pytest.mark.parametrize("change", [ENDLESS, NO_RESULT, DAMAGED], ids=["endless", "no result", "damaged"])
 def test_a_worker_that_reports_what_none_does_is_a_crash_over_its_file(
     tmp_path: Path, broken: Path, change: str
 ) -> None:
