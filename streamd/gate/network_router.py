@@ -124,7 +124,7 @@ class NetworkRouter(RouterSocket):
         host, port = listener.getsockname()[:2]
         try:
             self._watch_connections(_ACCEPTED | _ENDED, self._read_all_events)
-            self._bind(listener, f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+            self._bind_socket(listener, f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
         self._start_reading()
@@ -171,7 +171,7 @@ class NetworkRouter(RouterSocket):
             self._on_lost(peer)
 
     def _receive_frame(self) -> None:
-        identity, data, frame = self._receive()
+        identity, data, frame = self._receive_message()
         peer = self._peers.get(identity)
         # The first frame of a client, which may be gone, or may not connect any more.
         if peer is None:

@@ -114,7 +114,7 @@ class RouterSocket:
         ):
             self._socket.setsockopt(option, value)
 
-    def _bind(self, listening: socket.socket, address: str) -> None:
+    def _bind_socket(self, listening: socket.socket, address: str) -> None:
         """Gives a listening socket to libzmq, which accepts the connections that wait there, and later ones."""
         self._socket.setsockopt(zmq.USE_FD, listening.detach())
         self._socket.bind(address)
@@ -131,7 +131,7 @@ class RouterSocket:
     def _receive_frame(self) -> None:
         raise NotImplementedError
 
-    def _receive(self) -> tuple[bytes, bytes, zmq.Frame]:
+    def _receive_message(self) -> tuple[bytes, bytes, zmq.Frame]:
         """Receives one frame: identity, data, and what libzmq knows of it.
 
         The data are empty for a frame in parts, which no client of ours sends.
@@ -216,14 +216,14 @@ class Router(RouterSocket):
         self._handle_frame = handle_frame
         try:
             if self._handed is not None:  # libzmq closes the descriptor, and leaves the path
-                self._bind(self._handed, f"ipc://{self.path}")
+                self._bind_socket(self._handed, f"ipc://{self.path}")
             else:
                 self._watch_connections(_CONNECTED | _REJECTED | _DISCONNECTED, self._receive_connection_event)
                 self._limiter = ConnectionLimiter(
                     self.path,
                     self._mode,
                     self._max_descriptors,
-                    lambda waiting, name: self._bind(waiting, f"ipc://{name}"),
+                    lambda waiting, name: self._bind_socket(waiting, f"ipc://{name}"),
                     lambda name: self._socket.unbind(f"ipc://{name}"),
                 )
         except zmq.ZMQError as error:
@@ -245,7 +245,7 @@ class Router(RouterSocket):
             self._limiter.on_connection_ended(name)
 
     def _receive_frame(self) -> None:
-        identity, data, _ = self._receive()
+        identity, data, _ = self._receive_message()
         self._handle_frame(identity, data)
 
     def close(self) -> None:

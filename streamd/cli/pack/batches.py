@@ -535,7 +535,7 @@ def drop_from_page_cache(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class ShardFiles:
+class NumberedFiles:
     """The files `build_path(0)`, `build_path(1)`, ..., of which one at a time is open for writing."""
 
     def __init__(self, build_path: Callable[[int], Path]) -> None:

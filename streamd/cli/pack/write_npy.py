@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from streamd.cli.pack.batches import (
     BoxRows,
+    NumberedFiles,
     PackedRows,
     PackJob,
     PackWriter,
-    ShardFiles,
     WholeShards,
     build_read_mismatch_error,
     combine_checksums,
@@ -51,7 +51,7 @@ _UNBOUNDED_ROWS: Final = 1 << 62  # rows in a temporary file
 RowBytes = npt.NDArray[np.uint8]
 
 
-class RowFiles(ShardFiles):
+class RowFiles(NumberedFiles):
     """The files of rows `build_path(0)`, `build_path(1)`, ..., each with `rows_per_file` rows after `header_bytes`.
 
     Every row is written at its own offset, so a run that continues after row n overwrites rows that an interrupted run

@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from streamd.cli.pack.batches import (
     BoxRows,
+    NumberedFiles,
     PackedRows,
     PackJob,
     PackWriter,
-    ShardFiles,
     WholeShards,
     compute_blob_checksums,
     drop_from_page_cache,
@@ -185,7 +185,7 @@ class TarWriter(PackWriter):
         super().__init__(job)
         stream, spec = job.stream, self._spec
         self._shard_bytes, self._shard_offset = shard_bytes, 0
-        self._files = ShardFiles(lambda shard: job.product_path / f"{shard:06}.tar")
+        self._files = NumberedFiles(lambda shard: job.product_path / f"{shard:06}.tar")
         self._reader = StreamReader.open(spec, stream.manifest_path)
         categories = [name for name, label in spec.labels.items() if label.type == "category"]
         self._class_label = categories[0] if len(categories) == 1 else None
