@@ -14,6 +14,8 @@ import pytest
 from streamd.frameworks.keras.resume import DataPacker, UnkeptError, ValueSnapshot, unpack_value
 from streamd.limits import MAX_NESTING
 
+pytestmark = pytest.mark.train
+
 
 def through_json(value: Any) -> Any:
     packer = DataPacker(math)

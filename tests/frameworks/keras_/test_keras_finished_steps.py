@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
 from streamd.frameworks.keras.calls import FinishedSteps, PendingSteps
+
+pytestmark = pytest.mark.train
 
 
 def fetching(*tokens: str) -> FinishedSteps:

@@ -16,6 +16,8 @@ from streamd.frameworks.keras.nan_guard import (
     find_suspects,
 )
 
+pytestmark = pytest.mark.train
+
 
 def step(index: int, ids: list[int], **labels: Any) -> StepRecord:
     return StepRecord(0, index, np.array(ids), {name: np.asarray(values) for name, values in labels.items()})

@@ -15,6 +15,8 @@ from streamd.client import Batch
 from streamd.errors import ConfigError
 from streamd.frameworks.keras.calls import KerasReader, find_or_create_reader
 
+pytestmark = pytest.mark.train
+
 LIMIT_S = 30.0
 
 

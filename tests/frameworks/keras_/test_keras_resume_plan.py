@@ -14,6 +14,8 @@ from streamd.frameworks.keras.resume import (
     describe_step_change,
 )
 
+pytestmark = pytest.mark.train
+
 ONE = StepGeometry(rows=8, world=1, steps=4, whole=False)
 TWO = StepGeometry(rows=8, world=2, steps=4, whole=False)
 WHOLE = StepGeometry(rows=8, world=1, steps=13, whole=True)
