@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from checks import LONG, QUICK
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STREAMD: Final = sorted((ROOT / "streamd").rglob("*.py"))
@@ -367,31 +368,18 @@ def test_the_locks_agree_on_what_they_share() -> None:
     assert demo - test == set()
 
 
-def budgets_of(table: str) -> dict[str, int]:
-    """Seconds of processor time, by the part's name; `table` begins the names of tables in scripts/test."""
-    script = (ROOT / "scripts/test").read_text(encoding="utf-8")
-    rows = "".join(re.findall(rf'(?ms)^{table}\w*_PARTS="$(.*?)^"$', script))
-    return {name: int(budget_s) for name, budget_s in re.findall(r"^(\w+) +(\d+) +\S", rows, re.MULTILINE)}
-
-
 def test_the_parts_of_the_checks_have_budgets_that_two_cores_spend_in_under_45_minutes() -> None:
-    budgets = budgets_of("")
-
-    assert {"lint", "format", "types", "imports", "tests", "long", "train", "bench", "demo", "faults"} <= budgets.keys()
-    # The attacks in full are no part of --all.
-    assert sum(budgets.values()) - sum(budgets_of("ABUSE").values()) < MAX_BUDGET_S
-
-
-def test_the_quick_parts_have_budgets_of_150_s_in_all() -> None:
-    assert sum(budgets_of("QUICK").values()) <= MAX_QUICK_BUDGET_S
+    assert sum(part.budget_s for part in QUICK + LONG) < MAX_BUDGET_S
+    assert sum(part.budget_s for part in QUICK) <= MAX_QUICK_BUDGET_S
 
 
 def test_every_mark_that_the_quick_parts_leave_out_has_a_part_of_its_own() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     marks = {re.split(r"\W", mark, maxsplit=1)[0] for mark in settings["tool"]["pytest"]["ini_options"]["markers"]}
-    (own,) = re.findall(r'^OWN="(.*)"$', (ROOT / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
+    (tests,) = (part for part in QUICK if part.name == "tests")
 
-    assert {"long", *own.split(" or ")} == marks - {"fault"} == marks & budgets_of("LONG").keys()
+    assert set(re.findall(r"\w+", tests.marks)) - {"not", "or"} == marks - {"fault"}
+    assert marks - {"fault"} == marks & {part.name for part in LONG}
 
 
 def test_the_quick_parts_go_the_whole_main_path() -> None:

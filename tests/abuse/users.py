@@ -70,11 +70,13 @@ class User:
             os.chown(path, self.uid, GROUP)
 
 
-OWNER: Final = User(61001)  # runs the daemon
-NEIGHBOUR: Final = User(61002)  # trains
-ATTACKER: Final = User(61003)
-NEWCOMER: Final = User(61004)  # comes when the attack is over
-STRANGER: Final = User(61005, is_member=False)
+# The kernel bounds watches, tasks and descriptors in flight for each user: tests that run at a time have users each.
+_FIRST_UID: Final = 61001 + 10 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+OWNER: Final = User(_FIRST_UID)  # runs the daemon
+NEIGHBOUR: Final = User(_FIRST_UID + 1)  # trains
+ATTACKER: Final = User(_FIRST_UID + 2)
+NEWCOMER: Final = User(_FIRST_UID + 3)  # comes when the attack is over
+STRANGER: Final = User(_FIRST_UID + 4, is_member=False)
 
 
 @cache

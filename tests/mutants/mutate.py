@@ -48,8 +48,9 @@ def places_of(fault: Fault) -> list[int]:
 
 
 def copied(place: Path, fault: Fault | None) -> Path:
-    """A copy of the package below `place`, with the fault in it."""
-    shutil.copytree(PACKAGE, place / "streamd", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package below `place`, with the fault in it, and compiled but for the file that has it."""
+    half_written = shutil.ignore_patterns("*.pyc.*")
+    shutil.copytree(PACKAGE, place / "streamd", ignore=half_written)
     if fault is not None:
         (number,) = places_of(fault)
         target = place / "streamd" / fault.file
