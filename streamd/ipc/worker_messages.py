@@ -9,7 +9,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
@@ -140,9 +139,19 @@ class AddUpDigest:
     is_suspect: ClassVar[bool] = False
 
 
+@dataclass(frozen=True, slots=True)
+class DrawThumbnail:
+    """Draw as much of a sample as can be read, and return a JPEG; it is empty where nothing can be seen."""
+
+    stream: int
+    sample_id: int
+    number: ClassVar[int] = 1
+    is_suspect: ClassVar[bool] = False
+
+
 # A task that fills no rows of a batch, and is answered by `TaskResult`. Its worker has one such task at a time and no
 # other, so all have the same number. None is a suspect.
-SideTask = InspectRows | AddUpDigest
+SideTask = InspectRows | AddUpDigest | DrawThumbnail
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,12 @@ class ClusterChanged:
 WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | TaskResult | WorkerDied | ClusterChanged
 
 # The records that are MessagePack behind their kind.
-_PACKED_COMMANDS: Final[Mapping[int, type[WorkerCommand]]] = {1: OpenStream, 12: InspectRows, 14: AddUpDigest}
+_PACKED_COMMANDS: Final[Mapping[int, type[WorkerCommand]]] = {
+    1: OpenStream,
+    12: InspectRows,
+    14: AddUpDigest,
+    15: DrawThumbnail,
+}
 _PACKED_REPORTS: Final[Mapping[int, type[WorkerReport]]] = {
     4: StreamReady, 7: StreamOpenFailed, 9: StreamRemark, 10: WorkerDied, 11: ClusterChanged, 13: TaskResult,
 }  # fmt: skip
@@ -274,7 +288,7 @@ def encode_command(command: WorkerCommand) -> bytes:
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
         case UnmapSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
-        case OpenStream() | InspectRows() | AddUpDigest():
+        case OpenStream() | InspectRows() | AddUpDigest() | DrawThumbnail():
             record = bytes([_KINDS[type(command)]]) + msgspec.msgpack.encode(command)
             # A worker would die of a record that is too large to be read, and so would the next one.
             if isinstance(command, OpenStream) and len(record) > MAX_RECORD_BYTES:
@@ -353,21 +367,6 @@ def format_reason(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """Returns a text for a record: one line, at most `max_chars`, encodable whatever a file's name is."""
     text = " ".join(text.split())
     return text.encode(errors="backslashreplace").decode()[:max_chars]
-
-
-# --- The daemon's request to the process that draws bad samples, and the prefix of its answers.
-
-
-LENGTH_PREFIX: Final = Struct("<I")
-
-
-@dataclass(frozen=True, slots=True)
-class ThumbnailRequest:
-    """The samples to draw: `ids` of the list at `manifest`, as images of `spec`."""
-
-    manifest: str
-    spec: StreamSpec
-    ids: list[int]
 
 
 # --- What an inspection of rows finds, for `streamd check`, and how the result of a side task travels.
@@ -506,6 +505,7 @@ class GroupResult:
 
 
 GROUP_RESULT: Final = msgspec.msgpack.Decoder(GroupResult)
+PICTURE: Final = msgspec.msgpack.Decoder(bytes)
 COMPUTED_PIECE: Final[msgspec.msgpack.Decoder[ComputedPiece]] = msgspec.msgpack.Decoder(ComputedPiece)
 ResultT = TypeVar("ResultT")
 

@@ -674,8 +674,16 @@ class RestartingWorker(Generic[ResultT]):
         process.close()
         return self._exit.result()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended: one that was killed may still wait for a disk that is gone."""
+        return self._exit is not None and not self._exit.done()
+
     async def stop(self) -> None:
-        """Ends the worker if one runs. A later task may start it again."""
+        """Ends the worker if one runs. A later task may start it again.
+
+        After a cancellation the process was killed, and its end can be awaited by another call.
+        """
         if self._process is not None and self._exit is not None:
             if self._answer is not None:
                 self._answer.cancel()  # a refusal that arrives now would be an exception that nobody awaits

@@ -38,6 +38,7 @@ from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     AddUpDigest,
     CloseStream,
+    DrawThumbnail,
     FillRows,
     InspectRows,
     OpenStream,
@@ -54,7 +55,7 @@ from streamd.ipc.worker_messages import (
 )
 from streamd.limits import DIGEST_NICENESS, HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
 from streamd.worker.fill_rows import TaskRunner, format_label_fit
-from streamd.worker.inspect_rows import inspect_rows
+from streamd.worker.inspect_rows import draw_thumbnail, inspect_rows
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transforms import UnfitTransformError
 
@@ -188,7 +189,7 @@ class Worker:
                 os.setpriority(os.PRIO_PROCESS, 0, DIGEST_NICENESS)
                 began_s = time.thread_time()
                 result = compute_piece_lanes(piece), time.thread_time() - began_s
-            case InspectRows():
+            case InspectRows() | DrawThumbnail():
                 if task.stream in self._pending_streams:
                     try:
                         await self._open_pending_stream(self._pending_streams[task.stream])
@@ -196,8 +197,13 @@ class Worker:
                         reason = format_error_reason(error, MAX_REFUSAL_CHARS)
                         self._sender.send(encode_report(StreamOpenFailed(task.stream, reason)))
                         return
+                reader = self._readers[task.stream]
                 try:
-                    result = inspect_rows(self._readers[task.stream], task, self._page)
+                    result = (
+                        inspect_rows(reader, task, self._page)
+                        if isinstance(task, InspectRows)
+                        else draw_thumbnail(reader, task.sample_id)
+                    )
                 except MemoryError:
                     exit_out_of_memory()
         for part in split_result(result):
@@ -234,7 +240,7 @@ class Worker:
                     memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
                     self._queue.append((task, memory, self._start_reading(task)))
                     self._arrived.set()
-                case InspectRows() | AddUpDigest() as task:
+                case InspectRows() | AddUpDigest() | DrawThumbnail() as task:
                     self._start_chore(self._run_side_task(task))
                 case UnmapSlots(slots):
                     self._slots.unmap_slots(slots)

@@ -57,7 +57,6 @@ def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
         "cli.probe",
         "daemon.streams.listing_process",
         "gate.__main__",
-        "worker.thumbnail_process",
     ],
 )
 def test_helper_processes_die_with_their_parent(module: str) -> None:

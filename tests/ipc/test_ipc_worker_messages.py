@@ -26,6 +26,7 @@ from streamd.ipc.worker_messages import (
     ClassPixels,
     CloseStream,
     ClusterChanged,
+    DrawThumbnail,
     FillRows,
     GroupResult,
     InspectRows,
@@ -74,6 +75,7 @@ COMMANDS: Final[list[WorkerCommand]] = [
     UnmapSlots(()),
     InspectRows(3, [2**62, 0], [0]),
     AddUpDigest(DigestPiece(SampleOrder(9, 2, 5, "full", 2**62), True, "f" * 32, 2**40, (Segment(0, 5, 0, 1),))),
+    DrawThumbnail(0, 2**62),
 ]
 REPORTS: Final[list[WorkerReport]] = [
     StreamReady(3, "f" * 32),

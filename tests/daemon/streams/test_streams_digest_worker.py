@@ -21,6 +21,7 @@ from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.expected_digests import DigestWorker
 from streamd.ipc.worker_messages import MAX_RECORD_BYTES, AddUpDigest, encode_command
 from streamd.limits import DIGEST_NICENESS, MAX_SEGMENTS
+from streamd.supervisor import worker_process
 
 
 def build_piece(epoch: int = 0, segments: int = 1) -> DigestPiece:
@@ -124,6 +125,19 @@ async def test_it_ends_with_the_daemon() -> None:
         assert process is not None and leaving is not None  # noqa: PT018 - it has just answered
         process._link.shutdown(socket.SHUT_WR)
         assert (await asyncio.wait_for(leaving, 30)).description == "with exit status 0"
+
+
+async def test_a_process_that_survives_its_kill_is_known_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with working() as worker:
+        await worker.compute_piece(build_piece())
+        with monkeypatch.context() as waiting_for_disk:
+            waiting_for_disk.setattr(worker_process, "kill_child", lambda _process: None)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await worker.stop()
+            assert worker._worker.is_running
+        await worker.stop()
+        assert not worker._worker.is_running
 
 
 def test_a_record_has_room_for_the_longest_history() -> None:
