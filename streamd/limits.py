@@ -154,11 +154,11 @@ ANSWER_AGE_S: Final = 1.0  # however long an answer takes, none is older: rates 
 MAX_OPEN_EPOCHS: Final = 2 * MAX_CREDIT  # of a session, without receipts: it holds batches of half as many
 DIGEST_TURN_ROWS: Final = 1 << 20  # of one user's digest before the next user's turn: 70 ms
 MAX_DIGEST_TURN_S: Final = 0.5  # of such a turn, as charged: a longer time was spent by the host
-# The digests of users other than the daemon's own are computed in a process.
-DIGEST_NICENESS: Final = 10  # of that process: where processors are short, it gets a tenth of what trainers get
-DIGEST_ANSWER_S: Final = 30.0  # for one piece; a process that takes longer was stopped, and is replaced
-DIGEST_RESTART_S: Final = 10.0  # until the process that computes digests is started again after it has ended
-# Of the time of the process that computes digests, for each user other than the daemon's own. The next epoch's digest
+# The digests of users other than the daemon's own are computed by a worker beside the pool.
+DIGEST_NICENESS: Final = 10  # of that worker: where processors are short, it gets a tenth of what trainers get
+DIGEST_ANSWER_S: Final = 30.0  # for one piece; a worker that takes longer was stopped, and is replaced
+DIGEST_RESTART_S: Final = 10.0  # until the worker that computes digests is started again after it has ended
+# Of the time of the worker that computes digests, for each user other than the daemon's own. The next epoch's digest
 # is computed ahead, so that a trainer does not wait for its share.
 DIGEST_BURST_S: Final = 0.3  # four million samples
 DIGEST_SHARE: Final = 0.05

@@ -242,9 +242,9 @@ class ReceiptSender:
         self._send_receipt = send_receipt
         self._on_overrun = on_overrun
 
-    def close(self) -> None:
-        """Ends the thread that computes digests."""
-        self._expected_digests.close()
+    async def close(self) -> None:
+        """Ends the threads and the worker that compute digests."""
+        await self._expected_digests.close()
 
     def add_due_receipt(self, connection: Connection, cursor: Cursor) -> None:
         """Sends the receipt of an epoch that ended at `cursor`, after those that are due before it."""

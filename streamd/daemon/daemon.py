@@ -145,7 +145,7 @@ class Daemon:
                     log.warning(
                         "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
                     )
-                dispatcher.close()
+                await dispatcher.close()
                 self._close_endpoint()
                 _raise_daemon_stopped()
         except* _DaemonStopped:

@@ -166,14 +166,14 @@ class Dispatcher:
         """Returns when the last session has ended, or `interrupt` is set."""
         await self._session_manager.wait_until_no_sessions(interrupt)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Closes the lifelines, and drops queued batches, due receipts and the timer. No event is handled after it."""
         self._is_closed = True
         self.descriptor_server.close()
-        self._receipt_sender.close()
         self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
+        await self._receipt_sender.close()
 
     # --- events
 

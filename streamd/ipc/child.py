@@ -83,12 +83,7 @@ async def start_linked_child(
 
 
 def start_child_of_thread(
-    module: str,
-    *arguments: object,
-    passed: Sequence[int] = (),
-    environment: Mapping[str, str] | None = None,
-    stdin: int = subprocess.DEVNULL,
-    stdout: int | None = None,
+    module: str, *arguments: object, stdin: int = subprocess.DEVNULL, stdout: int | None = None
 ) -> subprocess.Popen[bytes]:
     """As `start_child`, for a thread without an event loop; pipes are not buffered."""
     return subprocess.Popen(
@@ -97,11 +92,11 @@ def start_child_of_thread(
         stdout=stdout,
         stderr=child_stderr(),
         bufsize=0,
-        **_build_options(passed, environment),
+        **_build_options(),
     )
 
 
-def _build_options(passed: Sequence[int], environment: Mapping[str, str] | None) -> dict[str, Any]:
+def _build_options(passed: Sequence[int] = (), environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {"pass_fds": passed, "env": {**os.environ, **(environment or {})}, "process_group": 0}
 
 

@@ -9,14 +9,14 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.bad_samples import BadSample
+from streamd.core.receipt import DigestPiece, Lanes
 from streamd.core.sampler import Ids
 from streamd.core.spec import StreamSpec, compute_identity
 from streamd.core.status import ClusterStatus
@@ -115,10 +115,9 @@ class FillRows(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class InspectRows:
-    """Read and decode the samples `ids` in this order, and report what is found in `RowsInspected`.
+    """Read and decode the samples `ids` in this order, and return what is found in a `GroupResult`.
 
-    The class numbers of masks are counted for the samples `counted`. A worker that inspects has one such task at a time
-    and no other, so all have the same number. None is a suspect: the caller tries samples one by one.
+    The class numbers of masks are counted for the samples `counted`. The caller tries samples one by one after a death.
     """
 
     stream: int
@@ -126,6 +125,33 @@ class InspectRows:
     counted: list[int] = field(default_factory=list)
     number: ClassVar[int] = 1
     is_suspect: ClassVar[bool] = False
+
+
+ComputedPiece = tuple[Lanes, float]  # the lanes of a piece, and the processor time in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class AddUpDigest:
+    """Add up the lanes of a part of an epoch, which needs no stream, and return a `ComputedPiece`."""
+
+    piece: DigestPiece
+    number: ClassVar[int] = 1
+    is_suspect: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class DrawThumbnail:
+    """Draw as much of a sample as can be read, and return a JPEG; it is empty where nothing can be seen."""
+
+    stream: int
+    sample_id: int
+    number: ClassVar[int] = 1
+    is_suspect: ClassVar[bool] = False
+
+
+# A task that fills no rows of a batch, and is answered by `TaskResult`. Its worker has one such task at a time and no
+# other, so all have the same number. None is a suspect.
+SideTask = InspectRows | AddUpDigest | DrawThumbnail
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +203,17 @@ class TaskDone(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class RowsInspected:
-    """A part of an encoded `GroupResult`, which may be larger than a record: a mask has up to 65,536 class numbers."""
+class TaskResult:
+    """A part of the encoded result of a SideTask, which may be larger than a record.
+
+    It is for a `GroupResult`: a mask has up to 65,536 class numbers.
+    """
 
     part: bytes
     is_last: bool
 
 
-WorkerCommand = OpenStream | CloseStream | FillRows | InspectRows | UnmapSlots
+WorkerCommand = OpenStream | CloseStream | FillRows | SideTask | UnmapSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +249,17 @@ class ClusterChanged:
     cluster: ClusterStatus
 
 
-WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | RowsInspected | WorkerDied | ClusterChanged
+WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone | TaskResult | WorkerDied | ClusterChanged
 
 # The records that are MessagePack behind their kind.
-_PACKED_COMMANDS: Final[Mapping[int, type[WorkerCommand]]] = {1: OpenStream, 12: InspectRows}
+_PACKED_COMMANDS: Final[Mapping[int, type[WorkerCommand]]] = {
+    1: OpenStream,
+    12: InspectRows,
+    14: AddUpDigest,
+    15: DrawThumbnail,
+}
 _PACKED_REPORTS: Final[Mapping[int, type[WorkerReport]]] = {
-    4: StreamReady, 7: StreamOpenFailed, 9: StreamRemark, 10: WorkerDied, 11: ClusterChanged, 13: RowsInspected,
+    4: StreamReady, 7: StreamOpenFailed, 9: StreamRemark, 10: WorkerDied, 11: ClusterChanged, 13: TaskResult,
 }  # fmt: skip
 _KINDS: Final = {record: kind for kind, record in [*_PACKED_COMMANDS.items(), *_PACKED_REPORTS.items()]}
 _command_decoders: Final = {kind: msgspec.msgpack.Decoder(record) for kind, record in _PACKED_COMMANDS.items()}
@@ -254,7 +288,7 @@ def encode_command(command: WorkerCommand) -> bytes:
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
         case UnmapSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
-        case OpenStream() | InspectRows():
+        case OpenStream() | InspectRows() | AddUpDigest() | DrawThumbnail():
             record = bytes([_KINDS[type(command)]]) + msgspec.msgpack.encode(command)
             # A worker would die of a record that is too large to be read, and so would the next one.
             if isinstance(command, OpenStream) and len(record) > MAX_RECORD_BYTES:
@@ -335,22 +369,7 @@ def format_reason(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     return text.encode(errors="backslashreplace").decode()[:max_chars]
 
 
-# --- The daemon's request to the process that draws bad samples, and the prefix of its answers.
-
-
-LENGTH_PREFIX: Final = Struct("<I")
-
-
-@dataclass(frozen=True, slots=True)
-class ThumbnailRequest:
-    """The samples to draw: `ids` of the list at `manifest`, as images of `spec`."""
-
-    manifest: str
-    spec: StreamSpec
-    ids: list[int]
-
-
-# --- What an inspection of rows finds, for `streamd check`.
+# --- What an inspection of rows finds, for `streamd check`, and how the result of a side task travels.
 
 
 # The effect of a fault in a worker: a bad sample, a sample that a transform cannot use, another try, the end of the
@@ -485,19 +504,22 @@ class GroupResult:
     pixel_id: str = ""
 
 
-_group_result: Final = msgspec.msgpack.Decoder(GroupResult)
+GROUP_RESULT: Final = msgspec.msgpack.Decoder(GroupResult)
+PICTURE: Final = msgspec.msgpack.Decoder(bytes)
+COMPUTED_PIECE: Final[msgspec.msgpack.Decoder[ComputedPiece]] = msgspec.msgpack.Decoder(ComputedPiece)
+ResultT = TypeVar("ResultT")
 
 
-def split_group_result(result: GroupResult) -> Iterator[RowsInspected]:
-    """Yields the reports that carry a result."""
+def split_result(result: Any) -> Iterator[TaskResult]:
+    """Yields the reports that carry the result of a SideTask."""
     data = msgspec.msgpack.encode(result)
     for start in range(0, len(data), _PART_BYTES):
-        yield RowsInspected(data[start : start + _PART_BYTES], start + _PART_BYTES >= len(data))
+        yield TaskResult(data[start : start + _PART_BYTES], start + _PART_BYTES >= len(data))
 
 
-def join_group_result(parts: Sequence[bytes]) -> GroupResult:
-    """Returns the result that came in these parts. Raises ProtocolError for parts of no result."""
+def join_result(parts: Sequence[bytes], decoder: msgspec.msgpack.Decoder[ResultT]) -> ResultT:
+    """Returns the result that came in these parts. Raises ProtocolError for parts of no such result."""
     try:
-        return _group_result.decode(b"".join(parts))
+        return decoder.decode(b"".join(parts))
     except _DAMAGE as error:
         raise ProtocolError(f"a worker sent a damaged result: {error}") from error

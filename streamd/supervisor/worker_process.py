@@ -1,4 +1,4 @@
-"""One decode process: its socket, its progress page, its deadlines, and the judgement of its end."""
+"""One decode process: its socket, its progress page, its deadlines, the judgement of its end, and its replacement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
+import msgspec
+
 from streamd.core.text import format_count
+from streamd.errors import ConfigError, ProtocolError, StreamdError, format_open_failure
 from streamd.ipc.child import kill_child, start_linked_child
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import (
@@ -29,19 +32,31 @@ from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
+    AddUpDigest,
     FillRows,
-    InspectRows,
     OpenStream,
+    ResultT,
+    SideTask,
     StreamOpenFailed,
     StreamReady,
+    TaskResult,
     TransformFault,
     WorkerCommand,
     WorkerDied,
     WorkerReport,
     decode_report,
     encode_command,
+    join_result,
 )
-from streamd.limits import GIB, STOPPED_S, UNREAD_S, WORKER_DATA_BYTES, WORKER_ENVIRONMENT, WORKER_LEAVE_S
+from streamd.limits import (
+    GIB,
+    ROW_DEADLINE_S,
+    STOPPED_S,
+    UNREAD_S,
+    WORKER_DATA_BYTES,
+    WORKER_ENVIRONMENT,
+    WORKER_LEAVE_S,
+)
 
 # --- Judges a worker's exit against the sample or transform that it was at, and how long a worker may be silent. Pure.
 
@@ -233,7 +248,7 @@ def _read_process_state(pid: int) -> str:
 
 _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # bytes; a larger record goes alone
 
-TaskT = TypeVar("TaskT", bound=FillRows | InspectRows)
+TaskT = TypeVar("TaskT", bound=FillRows | SideTask)
 
 
 class WorkerListener(Protocol):
@@ -515,7 +530,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         """See WorkerLink."""
         at = self._page.read_row_progress()
         task = self.tasks.get(at.task)
-        if task is not None and task.stream == stream_number and is_waiting_for_file(at):
+        if isinstance(task, FillRows) and task.stream == stream_number and is_waiting_for_file(at):
             self.kill_waiting_process()
 
     async def wait_for_exit(self) -> WorkerDied:
@@ -569,3 +584,144 @@ class WorkerProcess(WorkerLink[TaskT]):
         )
         if not self._untried_streams:
             self._trial_watchdog.mark_worker_idle()
+
+
+# --- One worker beside a pool, which is started again by the first task after its end.
+
+_MAX_RESULT_PARTS: Final = 2048  # of 32 KiB, of one task; the class numbers of masks take some dozens
+
+
+class _SideProcess(WorkerProcess[SideTask]):
+    """A worker that may wait for a slow disk for as long as it takes: there is nothing else that it could do."""
+
+    def _on_row_overdue(self, condition: WorkerCondition) -> None:
+        if condition is not WorkerCondition.WAITING:
+            super()._on_row_overdue(condition)
+
+    def _receive_reports(self) -> bool:
+        """Kills a worker that reports what no sound one does, which counts as a death over its task."""
+        try:
+            return super()._receive_reports()
+        except ProtocolError:
+            self.kill_waiting_process()
+            return False
+
+
+class RestartingWorker(Generic[ResultT]):
+    """A worker that is started by the first task, and again by the first task after its end. It has one at a time.
+
+    `streams`, each of which has its place in the list as its number, are opened before its first task. `decoder` is
+    that of the results of all its tasks, and `last_phase` the phase in which the last process ended. Is the
+    WorkerListener of its process. Lives on the event loop.
+    """
+
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[ResultT],
+        streams: Sequence[OpenStream] = (),
+        deadline_s: float = ROW_DEADLINE_S,
+    ) -> None:
+        self._decoder = decoder
+        self._streams = streams
+        self._deadline_s = deadline_s
+        self._slots = SlotStore()  # stays empty: these tasks fill no slot
+        self._process: _SideProcess | None = None
+        self._exit: asyncio.Task[WorkerDied] | None = None
+        self._unopened: set[int] = set()
+        self._parts: list[bytes] = []
+        # Done when all streams are open, with None, or with the result whose last part has come.
+        self._answer: asyncio.Future[ResultT | None] | None = None
+        self.last_phase = WorkerPhase.IDLE
+
+    async def run_task(self, task: SideTask) -> ResultT | WorkerDied:
+        """Sends a task and returns its result, or how the worker died over it. After a cancellation, `stop` it.
+
+        Raises ConfigError if the worker refuses a stream, StreamdError if it dies before it has opened them, OSError if
+        it cannot start.
+        """
+        process = self._process
+        if process is None:
+            process = self._process = await _SideProcess.start(0, self, self._deadline_s)
+            self._exit = asyncio.create_task(process.wait_for_exit())
+            self._unopened = {stream.number for stream in self._streams}
+            for stream in self._streams:
+                process.send_command(stream)
+            death = await self._wait_for_answer(process) if self._streams else None
+            if isinstance(death, WorkerDied) and death.transform_fault is not None:
+                name = self._streams[death.transform_fault.stream_number].spec.name
+                raise ConfigError(f"streams.{name}.transform: {death.transform_fault.reason}")
+            if isinstance(death, WorkerDied):
+                raise StreamdError(
+                    f"a reading process ended before it read anything, {death.description}; its error message, if "
+                    "there is one, is above"
+                )
+        self._parts = []
+        process.send_task(task, self._slots)
+        found = await self._wait_for_answer(process)
+        assert found is not None  # noqa: S101 - all streams were open before the task was sent
+        return found
+
+    async def _wait_for_answer(self, process: _SideProcess) -> ResultT | WorkerDied | None:
+        """Waits for the answer to what was sent, and returns it, or how the process died if it gives none."""
+        assert self._exit is not None  # noqa: S101 - the process was started
+        self._answer = asyncio.get_running_loop().create_future()
+        waiting: set[asyncio.Future[Any]] = {self._answer, self._exit}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if self._answer.done():
+            return self._answer.result()
+        self.last_phase = process.row_progress.phase
+        self._process = None
+        process.close()
+        return self._exit.result()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended: one that was killed may still wait for a disk that is gone."""
+        return self._exit is not None and not self._exit.done()
+
+    async def stop(self) -> None:
+        """Ends the worker if one runs. A later task may start it again.
+
+        After a cancellation the process was killed, and its end can be awaited by another call.
+        """
+        if self._process is not None and self._exit is not None:
+            if self._answer is not None:
+                self._answer.cancel()  # a refusal that arrives now would be an exception that nobody awaits
+            self._process.kill_waiting_process()
+            await asyncio.wait({self._exit})
+            self._process.close()
+            self._process = None
+
+    # --- the methods of WorkerListener
+
+    def on_worker_started(self, worker: Any) -> None:
+        """Is never called, since there is no WorkerPool."""
+
+    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
+        """Is never called, as above."""
+
+    def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
+        """Is never called, since the worker may wait."""
+
+    def on_worker_reports(self, worker: _SideProcess, reports: Sequence[WorkerReport]) -> None:
+        """Completes the answer with the last of the reports that belong to it."""
+        assert self._answer is not None  # noqa: S101 - something was sent
+        for report in reports:
+            match report:
+                case StreamOpenFailed(number, reason) if not self._answer.done():
+                    name = self._streams[number].spec.name
+                    self._answer.set_exception(ConfigError(format_open_failure(name, reason)))
+                # A stream whose data were away when it was opened is reported again by the task that has opened it.
+                case StreamReady(number) if number in self._unopened:
+                    self._unopened.remove(number)
+                    if not self._unopened and not self._answer.done():
+                        self._answer.set_result(None)
+                case TaskResult(part, is_last):
+                    if len(self._parts) >= _MAX_RESULT_PARTS:
+                        raise ProtocolError("a worker's result does not end")
+                    self._parts.append(part)
+                    if is_last:
+                        result = join_result(self._parts, self._decoder)
+                        worker.remove_finished_task(AddUpDigest.number)
+                        if not self._answer.done():
+                            self._answer.set_result(result)

@@ -2,6 +2,5 @@
 
 main            receives tasks, sends reports               fill_rows          the rows of one task
 stream_reader   a stream that a worker has opened           transforms         the user's own function
-inspect_rows    what `streamd check` wants to know of rows
-thumbnail_process   draws bad samples for the dashboard, in a process of its own
+inspect_rows    what `streamd check` wants to know of rows, and what the dashboard shows of bad samples
 """

@@ -1,20 +1,23 @@
 """Inspects rows for `streamd check`: fills them as the rows of a batch, and counts what is odd about them.
 
 The rows are in memory of this process, and not in a slot. The progress page shows the phase, as for a task of a batch.
+Bad samples are drawn here, too, for the dashboard.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageFile, ImageOps
 
+from streamd.core.display import build_shown_pixels
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleGeometries
@@ -31,6 +34,7 @@ from streamd.decode.geometry import (
     find_leader,
 )
 from streamd.decode.pillow import find_orientation, parse_orientation, read_with_pillow
+from streamd.decode.resize import build_pil_image
 from streamd.decode.sniff import detect_format
 from streamd.ipc.progress_page import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import (
@@ -320,3 +324,55 @@ def _add_class_numbers(result: GroupResult, name: str, numbers: npt.NDArray[Any]
     found = np.flatnonzero(counts)
     pixels = ClassPixels(1, dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     result.class_pixels[name] = result.class_pixels.get(name, ClassPixels()).add_class_pixels(pixels)
+
+
+# --- Thumbnails of bad samples, for the dashboard.
+
+_THUMBNAIL_PIXELS: Final = 160  # of its longer side
+_THUMBNAIL_QUALITY: Final = 80
+
+
+def draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
+    """Returns the JPEG of as much of a sample as is sound.
+
+    It is empty if nothing can be seen, and if the sample is gone or is no longer the listed one.
+    """
+    try:
+        # A row of an array; images that are cropped at random show their middle.
+        if reader.manifest.arrays is not None:
+            images, ids = reader.spec.images, np.array([sample_id])
+            rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
+            if reader.store is None or not reader.store.gather(ids, rows, {name: [None] for name in images})[0][0]:
+                return b""
+            pixels, spec = next(iter(rows.values()))[0], reader.spec.image
+            picture = build_pil_image(build_shown_pixels(pixels[0] if spec.pictures else pixels, spec))
+        # A file: the first image stands for the sample, and its first frame for a clip.
+        else:
+            data = reader.read_sample(sample_id)
+            while isinstance(data, tuple):
+                data = data[0]
+            if not isinstance(data, bytes):
+                return b""
+            picture = ImageOps.exif_transpose(_decode_sound_part(data))
+        picture.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
+        file = BytesIO()
+        picture.convert("RGB").save(file, "JPEG", quality=_THUMBNAIL_QUALITY)
+        return file.getvalue()
+    except Exception:  # noqa: BLE001 - a damaged file may raise anything
+        return b""
+
+
+def _decode_sound_part(data: bytes) -> Image.Image:
+    """Decodes what is left of an image, at a reduced scale if it is large. Nothing else is decoded meanwhile."""
+    # Only here is the switch on: pixels of batches would be invented. Its warnings concern damage, which is expected.
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            encoded = Image.open(BytesIO(data), formats=(detect_format(data),))
+            # A large JPEG is decoded at a reduced scale, still at least twice as large as the thumbnail.
+            encoded.draft("RGB", (2 * _THUMBNAIL_PIXELS, 2 * _THUMBNAIL_PIXELS))
+            encoded.load()
+            return encoded
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn
 import aiofiles.os
 
 from streamd.core.bad_samples import BadSample
+from streamd.core.receipt import compute_piece_lanes
 from streamd.core.spec import PixelId
 from streamd.dataset.cache import CachePublisher
 from streamd.decode.boxes import LabelFit
@@ -35,10 +36,13 @@ from streamd.ipc.record_link import DatagramSender, receive_command_records
 from streamd.ipc.slots import MappedSlots
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
+    AddUpDigest,
     CloseStream,
+    DrawThumbnail,
     FillRows,
     InspectRows,
     OpenStream,
+    SideTask,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
@@ -47,11 +51,11 @@ from streamd.ipc.worker_messages import (
     decode_command,
     encode_report,
     format_error_reason,
-    split_group_result,
+    split_result,
 )
-from streamd.limits import HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
+from streamd.limits import DIGEST_NICENESS, HELPER_NICENESS, MAX_REFUSAL_CHARS, WORKER_DATA_BYTES, WORKER_ORPHAN_S
 from streamd.worker.fill_rows import TaskRunner, format_label_fit
-from streamd.worker.inspect_rows import inspect_rows
+from streamd.worker.inspect_rows import draw_thumbnail, inspect_rows
 from streamd.worker.stream_reader import Blob, ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 from streamd.worker.transforms import UnfitTransformError
 
@@ -174,23 +178,35 @@ class Worker:
             if not self._queue:
                 await asyncio.sleep(0)
 
-    async def _inspect_rows(self, task: InspectRows) -> None:
-        """Inspects rows, opening their stream if that has failed before. There is no task of a batch meanwhile."""
-        # The end of the socket is seen between two inspections only, and a user's transform may never return. Nothing
-        # is lost: rows that are inspected are not cached.
+    async def _run_side_task(self, task: SideTask) -> None:
+        """Runs a task that fills no rows, opening its stream if that has failed before. It is the only one."""
+        # The end of the socket is seen between two tasks only, and a user's transform may never return. Nothing is
+        # lost: rows that are inspected are not cached.
         die_with_parent(os.getppid())
-        if task.stream in self._pending_streams:
-            try:
-                await self._open_pending_stream(self._pending_streams[task.stream])
-            except (ConfigError, OSError) as error:
-                reason = format_error_reason(error, MAX_REFUSAL_CHARS)
-                self._sender.send(encode_report(StreamOpenFailed(task.stream, reason)))
-                return
-        try:
-            found = inspect_rows(self._readers[task.stream], task, self._page)
-        except MemoryError:
-            exit_out_of_memory()
-        for part in split_group_result(found):
+        result: Any
+        match task:
+            case AddUpDigest(piece):
+                os.setpriority(os.PRIO_PROCESS, 0, DIGEST_NICENESS)
+                began_s = time.thread_time()
+                result = compute_piece_lanes(piece), time.thread_time() - began_s
+            case InspectRows() | DrawThumbnail():
+                if task.stream in self._pending_streams:
+                    try:
+                        await self._open_pending_stream(self._pending_streams[task.stream])
+                    except (ConfigError, OSError) as error:
+                        reason = format_error_reason(error, MAX_REFUSAL_CHARS)
+                        self._sender.send(encode_report(StreamOpenFailed(task.stream, reason)))
+                        return
+                reader = self._readers[task.stream]
+                try:
+                    result = (
+                        inspect_rows(reader, task, self._page)
+                        if isinstance(task, InspectRows)
+                        else draw_thumbnail(reader, task.sample_id)
+                    )
+                except MemoryError:
+                    exit_out_of_memory()
+        for part in split_result(result):
             self._sender.send(encode_report(part))
 
     def _report_done(self, report: TaskDone) -> None:
@@ -224,25 +240,25 @@ class Worker:
                     memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
                     self._queue.append((task, memory, self._start_reading(task)))
                     self._arrived.set()
-                case InspectRows() as task:
-                    self._start_side_task(self._inspect_rows(task))
+                case InspectRows() | AddUpDigest() | DrawThumbnail() as task:
+                    self._start_chore(self._run_side_task(task))
                 case UnmapSlots(slots):
                     self._slots.unmap_slots(slots)
                 case CloseStream(number):
                     # The daemon sends this when none of the stream's tasks is under way, so no reader is closed in use.
                     self._pending_streams.pop(number, None)
                     if number in self._readers:
-                        self._start_side_task(_close_in_thread(self._readers.pop(number)))
+                        self._start_chore(_close_in_thread(self._readers.pop(number)))
                 case OpenStream() as command:
                     self._pending_streams[command.number] = command
-                    self._start_side_task(self._open_new_stream(command.number))
+                    self._start_chore(self._open_new_stream(command.number))
         if not records:
             asyncio.get_running_loop().remove_reader(self._link)
             # The kernel ends this process if it does not end by itself: a transform may never return.
             signal.alarm(WORKER_ORPHAN_S)
             self._request_stop()
 
-    def _start_side_task(self, chore: Awaitable[None]) -> None:
+    def _start_chore(self, chore: Awaitable[None]) -> None:
         """Runs `chore` beside the tasks, and keeps a reference to it until it is done."""
         doing = asyncio.ensure_future(chore)
         self._chores.add(doing)

@@ -127,7 +127,7 @@ async def test_a_batch_that_is_ready_after_the_end_is_sent_to_nobody_and_starts_
         rig.send(b"me", Progress(stream.spec.batches, (), 0, 0), header)
         rig.dispatcher.drain_sessions()
         rig.router.take_messages(b"me")
-        rig.dispatcher.close()
+        await rig.dispatcher.close()
 
         assert rig.finish_batches()
         assert (rig.router.take_messages(b"me"), rig.tasks) == ([], [])

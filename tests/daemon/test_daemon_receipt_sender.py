@@ -16,7 +16,7 @@ from streamd.core.sampler import SampleOrder
 from streamd.core.spec import Cursor, Segment, StreamSpec
 from streamd.daemon.sessions import OWN_USER
 from streamd.daemon.streams import expected_digests
-from streamd.daemon.streams.digest_process import DigestProcess, compute_piece
+from streamd.daemon.streams.expected_digests import DigestWorker
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import Goodbye, Progress, ReceiptDue
 from streamd.limits import MAX_OPEN_EPOCHS
@@ -40,7 +40,10 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture(autouse=True)
 def without_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computes all digests here: sessions without a lifeline end before a process has started on a busy host."""
-    monkeypatch.setattr(DigestProcess, "compute_piece", lambda _self, piece: compute_piece(piece))
+
+    async def find_no_process(_worker: DigestWorker, _piece: DigestPiece) -> None: ...
+
+    monkeypatch.setattr(DigestWorker, "compute_piece", find_no_process)
 
 
 def at_epoch_end(epoch: int, steps: int) -> Any:

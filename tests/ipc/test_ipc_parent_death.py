@@ -55,10 +55,8 @@ def test_a_helper_whose_parent_is_already_dead_ends_at_once() -> None:
     "module",
     [
         "cli.probe",
-        "daemon.streams.digest_process",
         "daemon.streams.listing_process",
         "gate.__main__",
-        "worker.thumbnail_process",
     ],
 )
 def test_helper_processes_die_with_their_parent(module: str) -> None:
@@ -66,9 +64,9 @@ def test_helper_processes_die_with_their_parent(module: str) -> None:
     assert "die_with_parent(os.getppid())" in source.partition("def main()")[2]
 
 
-def test_workers_that_inspect_die_with_their_parent() -> None:
+def test_workers_with_side_tasks_die_with_their_parent() -> None:
     source = Path(__file__).parents[2].joinpath("streamd", "worker", "main.py").read_text()
-    assert "die_with_parent(os.getppid())" in source.partition("def _inspect_rows(")[2].partition("    def ")[0]
+    assert "die_with_parent(os.getppid())" in source.partition("def _run_side_task(")[2].partition("    def ")[0]
 
 
 def test_a_module_that_is_run_by_this_one_gets_its_arguments_and_dies_with_the_named_process(tmp_path: Path) -> None:

@@ -13,25 +13,30 @@ from hypothesis import strategies as st
 from support.sample_specs import SPEC
 
 from streamd.core.bad_samples import BadSample
-from streamd.core.spec import LabelSpec
+from streamd.core.receipt import DigestPiece
+from streamd.core.sampler import SampleOrder
+from streamd.core.spec import LabelSpec, Segment
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.worker_messages import (
+    GROUP_RESULT,
     MAX_RECORD_BYTES,
+    AddUpDigest,
     CachePlace,
     ClassPixels,
     CloseStream,
     ClusterChanged,
+    DrawThumbnail,
     FillRows,
     GroupResult,
     InspectRows,
     OpenStream,
-    RowsInspected,
     SampleFault,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
+    TaskResult,
     TransformFault,
     TransformPlace,
     UnmapSlots,
@@ -43,8 +48,8 @@ from streamd.ipc.worker_messages import (
     encode_command,
     encode_report,
     format_error_reason,
-    join_group_result,
-    split_group_result,
+    join_result,
+    split_result,
 )
 from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROWS
 
@@ -69,6 +74,8 @@ COMMANDS: Final[list[WorkerCommand]] = [
     UnmapSlots((1, 2, 2**63)),
     UnmapSlots(()),
     InspectRows(3, [2**62, 0], [0]),
+    AddUpDigest(DigestPiece(SampleOrder(9, 2, 5, "full", 2**62), True, "f" * 32, 2**40, (Segment(0, 5, 0, 1),))),
+    DrawThumbnail(0, 2**62),
 ]
 REPORTS: Final[list[WorkerReport]] = [
     StreamReady(3, "f" * 32),
@@ -83,7 +90,7 @@ REPORTS: Final[list[WorkerReport]] = [
     StreamRemark(2**31, "the cache is fül"),
     WorkerDied("killed by SIGSEGV", (7, 2**62), 7, 31, "crashes its decoder: SIGSEGV"),
     ClusterChanged(ClusterStatus("head:6379", "away", (NodeStatus("a", "refused", 2, 3, 4.5, "its data"),))),
-    RowsInspected(bytes(range(256)), is_last=True),
+    TaskResult(bytes(range(256)), is_last=True),
     WorkerDied("out of memory", transform_fault=TransformFault(2, "ends its process", is_certain=False)),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
@@ -280,11 +287,11 @@ def test_a_transform_by_name_is_another_version_of_the_same_source() -> None:
 
 def test_a_result_that_is_larger_than_a_record_travels_in_parts() -> None:
     result = GroupResult(2, [0, 2**62], faults=[SampleFault(0, "cut short é", "verdict")])
-    assert join_group_result([each.part for each in split_group_result(result)]) == result
+    assert join_result([each.part for each in split_result(result)], GROUP_RESULT) == result
     result.class_pixels["mask"] = ClassPixels(32, dict.fromkeys(range(65_536), 2**40))
-    parts = list(split_group_result(result))
+    parts = list(split_result(result))
     assert [each.is_last for each in parts] == [False] * (len(parts) - 1) + [True]
     assert max(len(encode_report(each)) for each in parts) <= MAX_RECORD_BYTES
-    assert join_group_result([each.part for each in parts]) == result
+    assert join_result([each.part for each in parts], GROUP_RESULT) == result
     with pytest.raises(ProtocolError, match="damaged result"):
-        join_group_result([each.part for each in parts[1:]])
+        join_result([each.part for each in parts[1:]], GROUP_RESULT)

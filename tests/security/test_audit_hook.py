@@ -97,7 +97,7 @@ def test_the_trainer_read_an_epoch_of_every_kind_of_source(watched: Watched) -> 
     "command",
     [
         "-m streamd.cli.main serve", "-m streamd.daemon.streams.listing_process", "-m streamd.worker ",
-        "-m streamd.worker.thumbnail_process", "watched_trainer.py ipc://",
+        "watched_trainer.py ipc://",
     ],
 )  # fmt: skip
 def test_every_process_was_watched(watched: Watched, command: str) -> None:

@@ -118,7 +118,7 @@ class DispatcherRig:
         for task in self.tasks:
             task.cancel()
         results = await asyncio.gather(*self.tasks, return_exceptions=True)
-        self.dispatcher.close()
+        await self.dispatcher.close()
         self.slots.close()
         failures = [each for each in results if isinstance(each, Exception)]
         assert not failures, failures

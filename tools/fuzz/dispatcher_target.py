@@ -202,8 +202,8 @@ class _DispatcherRig:
         if self._errors:
             raise self._errors[0]
 
-    def close(self) -> None:
-        self.dispatcher.close()
+    async def close(self) -> None:
+        await self.dispatcher.close()
         self._slots.close()
 
 
@@ -247,7 +247,7 @@ async def _run_frames(stream: ServedStream, loop: _TimerLoop, data: bytes) -> tu
         rig.dispatcher.drain_sessions()
         await rig.run_tasks()
     finally:
-        rig.close()
+        await rig.close()
         loop.end_timers(call=False)
     return len(records), " ".join(sorted(rig.router.sent_kinds))
 

@@ -29,18 +29,19 @@ from streamd.ipc.frames import (
     split_records,
 )
 from streamd.ipc.worker_messages import (
+    GROUP_RESULT,
     CachePlace,
     CloseStream,
     FillRows,
     GroupResult,
     InspectRows,
     OpenStream,
-    RowsInspected,
     SampleFault,
     StreamOpenFailed,
     StreamReady,
     StreamRemark,
     TaskDone,
+    TaskResult,
     TransformPlace,
     UnmapSlots,
     WorkerCommand,
@@ -49,8 +50,8 @@ from streamd.ipc.worker_messages import (
     decode_report,
     encode_command,
     encode_report,
-    join_group_result,
-    split_group_result,
+    join_result,
+    split_result,
 )
 
 HEADER_BYTES: Final = len(encode_frame(EMPTY_HEADER, messages.AskStreams())) - 2  # that message takes two bytes
@@ -147,7 +148,7 @@ def _make_worker_records() -> list[bytes]:
         StreamReady(3, "0" * 32),
         StreamOpenFailed(3, "no such file"),
         StreamRemark(3, "nothing is cached"),
-        *split_group_result(GroupResult(3, [0, 5], faults=[SampleFault(5, "damaged", "verdict")])),
+        *split_result(GroupResult(3, [0, 5], faults=[SampleFault(5, "damaged", "verdict")])),
     ]
     records = [encode_command(each) for each in commands] + [encode_report(each) for each in reports]
     return [*records, bundle_records(records[:1] + records[3:6])]
@@ -162,8 +163,8 @@ def _run_worker_records(data: bytes) -> str:
         except ProtocolError as error:
             report = decode_report(record)
             kinds.append(f"{type(report).__name__}, and {error}")
-            if isinstance(report, RowsInspected):
-                join_group_result([report.part])
+            if isinstance(report, TaskResult):
+                join_result([report.part], GROUP_RESULT)
     return " ".join(kinds[:4])
 
 

@@ -1,17 +1,16 @@
 """Pictures of samples for the dashboard: the next batch that is sent, with its labels, and bad samples.
 
-A batch is drawn in a thread. The file of a bad sample may crash its decoder, so thumbnails of bad samples are drawn in
-a process that may end.
+A batch is drawn in a thread. The file of a bad sample may crash its decoder, so thumbnails of bad samples are drawn by
+a worker that serves no batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -28,9 +27,10 @@ from streamd.core.sampler import PAD_ID
 from streamd.daemon.batch_sender import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.drawn_picture import draw_shown_picture
-from streamd.ipc.child import kill_child, start_child
-from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
-from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S, WORKER_ENVIRONMENT
+from streamd.errors import StreamdError
+from streamd.ipc.worker_messages import PICTURE, DrawThumbnail, OpenStream, WorkerDied
+from streamd.limits import MAX_THUMBNAILS, SHOWN_S, THUMBNAIL_S
+from streamd.supervisor.worker_process import RestartingWorker
 
 _FRESH_S: Final = 1.0  # requests within this time receive the same batch
 _MAX_SIDE_PIXELS: Final = 224  # of a picture on the page; larger pictures are reduced
@@ -146,28 +146,20 @@ class _ThumbnailKey(NamedTuple):
     sample_id: int
 
 
-class _HangingProcessError(Exception):
-    """A killed process does not end, since it waits for a disk or a server that is gone."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        super().__init__(process.pid)
-        self.process = process
-
-
 class ThumbnailCache:
-    """Draws thumbnails of bad samples, with one process at a time for each list, and keeps the last MAX_THUMBNAILS.
+    """Draws thumbnails of bad samples, with one worker at a time for each list, and keeps the last MAX_THUMBNAILS.
 
-    Used by the event loop's thread alone. Thumbnails that are requested while a process runs are drawn together by the
+    Used by the event loop's thread alone. Thumbnails that are requested while a worker runs are drawn together by the
     next one.
     """
 
     def __init__(self) -> None:
         self._pictures_by_key: dict[_ThumbnailKey, bytes] = {}
         self._requested_keys: defaultdict[_SampleList, list[_ThumbnailKey]] = defaultdict(list)
-        # A lock lives as long as a request holds it or waits for it. Only its holder may run a drawing process for its
-        # list.
+        # A lock lives as long as a request holds it or waits for it. Only its holder may run a worker for its list.
         self._locks: WeakValueDictionary[_SampleList, asyncio.Lock] = WeakValueDictionary()
-        self._hanging_processes: dict[_SampleList, asyncio.subprocess.Process] = {}
+        # Workers whose process was killed and does not end, since it waits for a disk or a server that is gone.
+        self._hanging_workers: dict[_SampleList, RestartingWorker[bytes]] = {}
 
     async def get_or_draw_thumbnail(self, stream: ServedStream, sample_id: int) -> bytes:
         """Returns a thumbnail as a JPEG, empty where nothing can be drawn."""
@@ -180,9 +172,10 @@ class ThumbnailCache:
                 # added again: another request may have taken it from the list, and been cancelled before it was drawn.
                 keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
                 # Where the last process of this list still hangs at its files, another one would hang, too.
-                hanging = self._hanging_processes.get(key.sample_list)
-                if hanging is None or hanging.returncode is not None:
-                    self._hanging_processes.pop(key.sample_list, None)
+                hanging = self._hanging_workers.get(key.sample_list)
+                if hanging is None or not hanging.is_running:
+                    if hanging is not None:
+                        await self._hanging_workers.pop(key.sample_list).stop()
                     await self._draw_missing_thumbnails(stream, key.sample_list, keys)
         return self._pictures_by_key.get(key, b"")
 
@@ -193,45 +186,39 @@ class ThumbnailCache:
 
         The sample at which a process ends has an empty thumbnail. If the process hangs, the rest are not drawn.
         """
-        left = [key for key in keys if key not in self._pictures_by_key]
-        while left and sample_list not in self._hanging_processes:
-            drawn: list[bytes] = []
-            try:
-                async for picture in _draw_in_subprocess(stream, [key.sample_id for key in left]):
-                    drawn.append(picture)  # noqa: PERF401 - what came before an error is kept
-                drawn += [b""] * (len(drawn) < len(left))
-            except _HangingProcessError as error:
-                self._hanging_processes[sample_list] = error.process
-            self._pictures_by_key.update(zip(left, drawn, strict=False))
-            left = left[len(drawn) :]
+        # Labels may be large, and no picture depends on them or on normalization.
+        spec = replace(stream.spec, labels={}, normalize="none")
+        worker = RestartingWorker(PICTURE, [OpenStream(0, sample_list.manifest_path, spec)])
+        try:
+            for key in keys:
+                if key in self._pictures_by_key:
+                    continue
+                picture: bytes | WorkerDied = b""
+                try:
+                    async with asyncio.timeout(THUMBNAIL_S):
+                        picture = await worker.run_task(DrawThumbnail(0, key.sample_id))
+                except TimeoutError:
+                    if not await self._end_process(sample_list, worker):
+                        break
+                except StreamdError:
+                    pass  # the list was replaced or its folder is gone: nothing can be drawn
+                self._pictures_by_key[key] = picture if isinstance(picture, bytes) else b""
+        finally:
+            # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended
+            # or is known to hang, so no second process is started for the list.
+            await self._end_process(sample_list, worker)
         # The dict keeps the order of insertion, so the oldest thumbnails go.
         for key in list(self._pictures_by_key)[:-MAX_THUMBNAILS]:
             del self._pictures_by_key[key]
 
-
-async def _draw_in_subprocess(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-    """Yields a thumbnail for each sample, until the process that draws them ends. Raises _HangingProcessError."""
-    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await start_child(
-        "streamd.worker.thumbnail_process", stdin=pipe, stdout=pipe, stderr=nowhere, environment=WORKER_ENVIRONMENT
-    )
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
-    spec = replace(stream.spec, labels={}, normalize="none")  # labels may be large, and no picture depends on either
-    try:
-        process.stdin.write(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), spec, ids)))
-        process.stdin.close()
-        with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-            for _ in ids:
-                async with asyncio.timeout(THUMBNAIL_S):
-                    length = LENGTH_PREFIX.unpack(await process.stdout.readexactly(LENGTH_PREFIX.size))[0]
-                    picture = await process.stdout.readexactly(length)
-                yield picture
-    finally:
-        # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended or is
-        # known to hang, so no second process is started for the list.
-        kill_child(process)
+    async def _end_process(self, sample_list: _SampleList, worker: RestartingWorker[bytes]) -> bool:
+        """Kills the process of a worker, and returns whether it has ended; if not, its list is known to hang."""
+        if sample_list in self._hanging_workers:
+            return False
         try:
             async with asyncio.timeout(THUMBNAIL_S):
-                await process.wait()
+                await worker.stop()
         except TimeoutError:
-            raise _HangingProcessError(process) from None
+            self._hanging_workers[sample_list] = worker
+            return False
+        return True

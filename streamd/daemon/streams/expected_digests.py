@@ -11,13 +11,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from streamd.core import log
 from streamd.core.leaky_bucket import TimeShares
-from streamd.core.receipt import DigestPiece, add_digest_lanes, format_digest, split_into_pieces
+from streamd.core.receipt import DigestPiece, add_digest_lanes, compute_piece_lanes, format_digest, split_into_pieces
 from streamd.core.spec import Cursor
-from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
 from streamd.daemon.streams.digest_turns import DigestJob, DigestKey, DigestTurns, DigestWaiter
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.limits import DIGEST_BURST_S, DIGEST_SHARE, DIGEST_TURN_ROWS, MAX_DIGEST_TURN_S
+from streamd.ipc.worker_messages import COMPUTED_PIECE, AddUpDigest, ComputedPiece, WorkerDied
+from streamd.limits import (
+    DIGEST_ANSWER_S,
+    DIGEST_BURST_S,
+    DIGEST_RESTART_S,
+    DIGEST_SHARE,
+    DIGEST_TURN_ROWS,
+    MAX_DIGEST_TURN_S,
+)
+from streamd.supervisor.worker_process import RestartingWorker
 
 _MAX_KEPT_DIGESTS: Final = 32  # of one user
 _MAX_KEPT_USERS: Final = 16
@@ -46,28 +55,27 @@ class ExpectedDigests:
     """Expected digests, by the order id and the cursor that determine them. Used by the event loop's thread alone.
 
     Streams are not keyed by name, since a reload may give a name to another stream. The digests of users other than
-    `own_user` are computed in a process of their own, so that they slow down neither the event loop nor the own user's
+    `own_user` are computed by a worker of their own, so that they slow down neither the event loop nor the own user's
     digests. Each of these users has a share of the time, and its digests wait while it is spent.
     """
 
     def __init__(self, own_user: int) -> None:
         self._own_user = own_user
         self._digests = _KeptDigests()
-        self._process = DigestProcess()  # used by the second line's thread alone
         shares = TimeShares(own_user, DIGEST_SHARE, DIGEST_BURST_S, most_charge_s=MAX_DIGEST_TURN_S)
         keep_digest = self._digests.keep_digest
-        self._own_line = DigestLine("own digests", compute_piece, shares, keep_digest)
-        self._line_of_others = DigestLine("digests of others", self._process.compute_piece, shares, keep_digest)
+        self._own_line = DigestLine("own digests", shares, keep_digest)
+        self._line_of_others = DigestLine("digests of others", shares, keep_digest, DigestWorker())
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being computed, or waits to be."""
         return self._own_line.is_idle and self._line_of_others.is_idle
 
-    def close(self) -> None:
-        """Ends threads and process once their turns are over. What is still computed then reaches nobody."""
-        self._own_line.close()
-        self._line_of_others.close(self._process.close)
+    async def close(self) -> None:
+        """Ends the worker, and each thread once its turn is over. What is still computed then reaches nobody."""
+        await self._own_line.close()
+        await self._line_of_others.close()
 
     async def compute_digest(
         self, stream: ServedStream, cursor: Cursor, *, user: int = 0, is_wanted: Callable[[], bool] = lambda: True
@@ -94,28 +102,68 @@ class ExpectedDigests:
         return self._own_line if user == self._own_user else self._line_of_others
 
 
-class DigestLine:
-    """The digests that one thread computes, in turns of the users that wait for them. Lives on the event loop.
+class DigestWorker:
+    """A worker that adds up pieces of digests, and starts with the first one. Lives on the event loop.
 
-    `compute` returns the lanes of a piece and the processor time that they took; it is called in the thread, which does
-    nothing else. `on_computed` gets each digest, with the first user that asked for it.
+    A piece needs no data, so that this worker, which opens no stream, may be lost at any time.
     """
 
-    # There is one turn at a time: the job belongs to the thread until `_end_turn`, which runs on the loop again. So no
-    # pool is filled that something else needs, and the loop shares the processor with one.
+    def __init__(self) -> None:
+        self._worker = RestartingWorker(COMPUTED_PIECE)
+        self._next_start_s = 0.0
+        self.stop = self._worker.stop
+
+    async def compute_piece(self, piece: DigestPiece) -> ComputedPiece | None:
+        """Returns the lanes of a piece, and the processor time that it took, in seconds.
+
+        Returns None where the worker cannot start, has ended or does not answer. It is tried again after
+        DIGEST_RESTART_S.
+        """
+        if time.monotonic() < self._next_start_s:
+            return None
+        try:
+            async with asyncio.timeout(DIGEST_ANSWER_S):
+                found = await self._worker.run_task(AddUpDigest(piece))
+            if not isinstance(found, WorkerDied):
+                return found
+            reason = f"it has ended, {found.description}"
+        except TimeoutError:
+            reason = f"it has not answered for {DIGEST_ANSWER_S:g} s"
+        # The host may have no room for a process, or for the thread with which asyncio waits for its end.
+        except (OSError, RuntimeError) as error:
+            reason = str(error)
+        log.warning(
+            "daemon.no_digest_process",
+            f"no process computes the digests of other users ({reason}); the daemon computes them itself for "
+            f"{DIGEST_RESTART_S:g} s",
+        )
+        await self._worker.stop()
+        self._next_start_s = time.monotonic() + DIGEST_RESTART_S
+        return None
+
+
+class DigestLine:
+    """The digests that are computed one after the other, in turns of the users that wait for them.
+
+    Those of a line with a `worker` are computed there, and by a thread of this process while there is none.
+    `on_computed` gets each digest, with the first user that asked for it. Lives on the event loop.
+    """
+
+    # There is one turn at a time, so no pool is filled that something else needs, and the loop shares the processor
+    # with one.
 
     def __init__(
         self,
         name: str,
-        compute: Callable[[DigestPiece], ComputedPiece],
         shares: TimeShares,
         on_computed: Callable[[int, DigestKey, str], None],
+        worker: DigestWorker | None = None,
     ) -> None:
-        self._compute = compute
+        self._worker = worker
         self._shares = shares
         self._on_computed = on_computed
         self._turns = DigestTurns()
-        self._is_computing = False
+        self._turn: asyncio.Task[tuple[str | None, float]] | None = None
         self._next_turn: asyncio.TimerHandle | None = None
         # The thread starts now, and lasts: when an epoch ends, other users may have used up the host's tasks.
         self._thread = ThreadPoolExecutor(1, name)
@@ -125,17 +173,18 @@ class DigestLine:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being computed, or waits to be."""
-        return not self._is_computing and not len(self._turns)
+        return self._turn is None and not len(self._turns)
 
-    def close(self, clean_up: Callable[[], None] | None = None) -> None:
-        """Ends the thread once its turn is over, and `clean_up()` has been called in it."""
-        if self._is_closed:
-            return
+    async def close(self) -> None:
+        """Ends the worker, and the thread once its turn is over."""
         self._is_closed = True
         if self._next_turn is not None:
             self._next_turn.cancel()
-        if clean_up is not None:
-            self._thread.submit(clean_up)
+        if self._turn is not None:
+            self._turn.cancel()
+            await asyncio.wait({self._turn})
+        if self._worker is not None:
+            await self._worker.stop()
         self._thread.shutdown(wait=False)
 
     def add_waiter(self, job: DigestJob, waiter: DigestWaiter) -> None:
@@ -152,20 +201,31 @@ class DigestLine:
         if self._next_turn is not None:
             self._next_turn.cancel()
             self._next_turn = None
-        if self._is_computing or self._is_closed:
+        if self._turn is not None or self._is_closed:
             return
         now_s = time.monotonic()
         job = self._turns.take_next(lambda user: self._shares.get_pause_s(user, now_s) > 0)
         if job is not None:
-            self._is_computing = True
-            turn = asyncio.wrap_future(self._thread.submit(_compute_next_piece, job, self._compute))
-            turn.add_done_callback(partial(self._end_turn, job))
+            self._turn = asyncio.ensure_future(self._compute_next_piece(job))
+            self._turn.add_done_callback(partial(self._end_turn, job))
         elif users := self._turns.users:
             pause_s = min(self._shares.get_pause_s(user, now_s) for user in users)
             self._next_turn = asyncio.get_running_loop().call_later(pause_s, self._begin_turn)
 
+    async def _compute_next_piece(self, job: DigestJob) -> tuple[str | None, float]:
+        """Adds a digest's next piece. Returns the digest, None while pieces are left, and the processor time."""
+        piece, took_s = job.piece or next(job.pieces, None), 0.0
+        if piece is not None:  # an epoch without a step has none
+            computed = None if self._worker is None else await self._worker.compute_piece(piece)
+            if computed is None:
+                computed = await asyncio.wrap_future(self._thread.submit(_compute_piece, piece))
+            lanes, took_s = computed
+            job.lanes = add_digest_lanes(job.lanes, lanes)
+        job.piece = next(job.pieces, None)
+        return None if job.piece is not None else format_digest(job.lanes), took_s
+
     def _end_turn(self, job: DigestJob, turn: asyncio.Future[tuple[str | None, float]]) -> None:
-        self._is_computing = False
+        self._turn = None
         if turn.cancelled():
             return
         error = turn.exception()
@@ -209,11 +269,6 @@ def _build_job(user: int, stream: ServedStream, cursor: Cursor) -> DigestJob:
     )
 
 
-def _compute_next_piece(job: DigestJob, compute: Callable[[DigestPiece], ComputedPiece]) -> tuple[str | None, float]:
-    """Adds a digest's next piece. Returns the digest, None while pieces are left, and the processor time it took."""
-    piece, took_s = job.piece or next(job.pieces, None), 0.0
-    if piece is not None:  # an epoch without a step has none
-        lanes, took_s = compute(piece)
-        job.lanes = add_digest_lanes(job.lanes, lanes)
-    job.piece = next(job.pieces, None)
-    return None if job.piece is not None else format_digest(job.lanes), took_s
+def _compute_piece(piece: DigestPiece) -> ComputedPiece:
+    began_s = time.thread_time()
+    return compute_piece_lanes(piece), time.thread_time() - began_s

@@ -30,8 +30,8 @@ if "streamd.worker" in sys.orig_argv:
     encode_report = reporting.encode_report
     {change}
 """
-ENDLESS: Final = "reporting.split_group_result = lambda _: [reporting.RowsInspected(bytes(9), False)] * 3000"
-NO_RESULT: Final = "reporting.split_group_result = lambda _: [reporting.RowsInspected(bytes(9), True)]"
+ENDLESS: Final = "reporting.split_result = lambda _: [reporting.TaskResult(bytes(9), False)] * 3000"
+NO_RESULT: Final = "reporting.split_result = lambda _: [reporting.TaskResult(bytes(9), True)]"
 DAMAGED: Final = "reporting.encode_report = lambda each: encode_report(each).replace(b'is_last', b'is_list')"
 # Ends a worker that is given several samples.
 KILLED_BY_GROUPS: Final = """

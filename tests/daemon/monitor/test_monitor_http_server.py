@@ -24,7 +24,9 @@ from streamd.daemon.monitor import sample_images
 from streamd.daemon.monitor.http_server import Monitor, _handle_loop_error
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
+from streamd.ipc.worker_messages import DrawThumbnail
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
+from streamd.supervisor.worker_process import RestartingWorker
 
 
 def test_a_daemon_that_starts_is_healthy_and_not_ready() -> None:
@@ -263,12 +265,11 @@ def test_a_page_position_that_is_not_a_number_is_refused(books: Books, before: s
 
 
 def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-        del stream
-        for _ in ids:
-            yield b""
+    async def draw_nothing(_worker: object, task: DrawThumbnail) -> bytes:
+        assert task.sample_id == 3
+        return b""
 
-    monkeypatch.setattr(sample_images, "_draw_in_subprocess", nothing)
+    monkeypatch.setattr(RestartingWorker, "run_task", draw_nothing)
     assert with_token(books, "/thumbnails/train/3").status == 204
     assert with_token(books, "/thumbnails/train/4").status == 404
     assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404

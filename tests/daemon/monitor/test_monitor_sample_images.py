@@ -1,4 +1,4 @@
-"""Pictures of a batch, and thumbnails of bad samples, which a process that may crash draws."""
+"""Pictures of a batch, and thumbnails of bad samples, which a worker beside the pool draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -27,6 +27,7 @@ from streamd.daemon.batch_sender import BatchPreview, Preview
 from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache, encode_batch_view, encode_pictures
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.worker_messages import DrawThumbnail, OpenStream, WorkerDied
 
 
 @pytest.fixture
@@ -180,28 +181,55 @@ async def test_a_failed_drawing_without_viewers_raises_nothing(
 
 
 class DrawingFake:
-    """Stands in for the process: it draws a sample's number, and dies at sample 3."""
+    """Stands in for the workers, each of which has a list open."""
 
     def __init__(self) -> None:
-        self.runs: list[list[int]] = []
-        self.streams: list[ServedStream] = []
+        self.workers: list[WorkerFake] = []
+        self.lists: list[str] = []  # the list of each process
+        self.runs: list[list[int]] = []  # the samples of each process
         self.began = asyncio.Semaphore(0)
+        self.hanging_list = ""  # its files lie on a mount that is gone
 
-    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-        self.streams.append(stream)
-        self.runs.append(ids)
-        self.began.release()
+    def build_worker(self, decoder: object, streams: Sequence[OpenStream]) -> WorkerFake:
+        del decoder
+        (stream,) = streams
+        self.workers.append(WorkerFake(self, stream.spec.content_id))
+        return self.workers[-1]
+
+
+class WorkerFake:
+    """Draws a sample's number, and dies at sample 3. Where its files are gone, it outlives its kill."""
+
+    def __init__(self, drawing: DrawingFake, list_id: str) -> None:
+        self._drawing = drawing
+        self._list_id = list_id
+        self.is_running = False
+
+    async def run_task(self, task: DrawThumbnail) -> bytes | WorkerDied:
+        if not self.is_running:
+            self._drawing.lists.append(self._list_id)
+            self._drawing.runs.append([])
+        self.is_running = task.sample_id != 3
+        self._drawing.runs[-1].append(task.sample_id)
+        self._drawing.began.release()
+        await self._touch_files()
+        return b"%d" % task.sample_id if self.is_running else WorkerDied("killed by SIGSEGV")
+
+    async def stop(self) -> None:
+        if self.is_running:
+            await self._touch_files()
+            self.is_running = False
+
+    async def _touch_files(self) -> None:
         await asyncio.sleep(0)
-        for sample_id in ids:
-            if sample_id == 3:
-                return
-            yield b"%d" % sample_id
+        if self._list_id == self._drawing.hanging_list:
+            await asyncio.Event().wait()
 
 
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> DrawingFake:
     drawing = DrawingFake()
-    monkeypatch.setattr(under_test, "_draw_in_subprocess", drawing)
+    monkeypatch.setattr(under_test, "RestartingWorker", drawing.build_worker)
     return drawing
 
 
@@ -232,7 +260,7 @@ async def test_only_the_sample_that_crashes_the_process_has_no_thumbnail(
     stream: ServedStream, drawing: DrawingFake
 ) -> None:
     assert await of(stream, ThumbnailCache(), 0, 3, 1) == [b"0", b"", b"1"]
-    assert drawing.runs == [[0], [3, 1], [1]]
+    assert drawing.runs == [[0], [3], [1]]
 
 
 async def test_a_cancelled_request_does_not_affect_others(stream: ServedStream, drawing: DrawingFake) -> None:
@@ -243,7 +271,7 @@ async def test_a_cancelled_request_does_not_affect_others(stream: ServedStream, 
         await drawing.began.acquire()
     second.cancel()
     assert await third == b"2"
-    assert drawing.runs == [[0], [1, 2], [2]]
+    assert drawing.runs == [[0], [1], [2]]
 
 
 async def test_the_thumbnail_cache_is_bounded(
@@ -262,74 +290,20 @@ async def test_thumbnails_of_an_old_list_are_not_used_for_a_new_one(stream: Serv
     asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
     drawn = await asyncio.gather(*(thumbnails.get_or_draw_thumbnail(*each) for each in asked))
     assert drawn == [b"0", b"1", b"1", b"2"]
-    assert drawing.streams == [stream, changed, stream]
+    assert drawing.lists == [each.spec.content_id for each in (stream, changed, stream)]
     assert drawing.runs == [[0], [1], [1, 2]]
 
 
-class HangingDrawing(DrawingFake):
-    """Its process waits for a mount that is gone, and outlives its kill for as long as that is so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.returncode: int | None = None
-        self.pid = 1
-
-    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-        async for picture in super().__call__(stream, ids[:1]):
-            yield picture
-        if self.returncode is None and stream.spec.content_id != "another":
-            raise under_test._HangingProcessError(self)  # type: ignore[arg-type]  # stands in for the process
-
-
 async def test_a_hanging_process_blocks_thumbnails_of_its_list_alone(
-    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+    stream: ServedStream, drawing: DrawingFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging = HangingDrawing()
-    monkeypatch.setattr(under_test, "_draw_in_subprocess", hanging)
+    monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
+    drawing.hanging_list = stream.spec.content_id
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = ThumbnailCache()
-    assert [await of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b"0"], [b""], [b""]]
-    assert hanging.runs == [[0]]
+    assert [await of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b""]] * 3
+    assert drawing.runs == [[0]]
     assert await of(changed, thumbnails, 1) == [b"1"]
-    hanging.returncode = -9
+    drawing.hanging_list = ""
+    drawing.workers[0].is_running = False
     assert await of(stream, thumbnails, 1) == [b"1"]
-
-
-class ProcessFake:
-    """Reads its request, answers nothing, and outlives its kill."""
-
-    pid = 1
-
-    def __init__(self) -> None:
-        self.stdin = self.stdout = self
-        self.is_killed = False
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-    async def readexactly(self, size: int) -> bytes:
-        raise asyncio.IncompleteReadError(b"", size)
-
-    def kill(self) -> None:
-        self.is_killed = True
-
-    async def wait(self) -> None:
-        await asyncio.Event().wait()
-
-
-async def test_a_process_that_survives_its_kill_is_reported(
-    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = ProcessFake()
-
-    async def start(*arguments: object, **settings: object) -> ProcessFake:
-        del arguments, settings
-        return process
-
-    monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    with pytest.raises(under_test._HangingProcessError, match="1"):
-        async for _ in under_test._draw_in_subprocess(stream, [0]):
-            pass
-    assert process.is_killed

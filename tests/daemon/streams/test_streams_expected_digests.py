@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,7 @@ from streamd.core.receipt import DigestPiece, EpochTally, split_into_pieces
 from streamd.core.sampler import SampleOrder
 from streamd.core.spec import Cursor, OrderId, Segment, StreamSpec
 from streamd.daemon.streams import expected_digests
-from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
-from streamd.daemon.streams.expected_digests import ExpectedDigests
+from streamd.daemon.streams.expected_digests import DigestWorker, ExpectedDigests
 from streamd.daemon.streams.served_stream import ServedStream
 
 OWN = 0  # the daemon's user
@@ -51,14 +50,27 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
 
 @pytest.fixture(autouse=True)
 def without_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Computes the digests of other users here, too: test_streams_digest_process starts real processes."""
-    monkeypatch.setattr(DigestProcess, "compute_piece", lambda _self, piece: compute_piece(piece))
+    """Computes the digests of other users here, too: test_streams_digest_worker starts real processes."""
+
+    async def find_no_process(_worker: DigestWorker, _piece: DigestPiece) -> None: ...
+
+    monkeypatch.setattr(DigestWorker, "compute_piece", find_no_process)
+
+
+@contextlib.asynccontextmanager
+async def computing() -> AsyncIterator[ExpectedDigests]:
+    digests = ExpectedDigests(OWN)
+    try:
+        yield digests
+    finally:
+        await digests.close()
 
 
 @pytest.fixture
 def expected() -> Iterator[ExpectedDigests]:
-    with contextlib.closing(ExpectedDigests(OWN)) as digests:
-        yield digests
+    digests = ExpectedDigests(OWN)
+    yield digests
+    asyncio.run(digests.close())  # no process was started, so that nothing belongs to the loop of the test
 
 
 async def wait_until_idle(expected: ExpectedDigests) -> None:
@@ -216,7 +228,7 @@ async def test_a_user_that_has_spent_its_share_waits_and_no_other_user_does(
 ) -> None:
     monkeypatch.setattr(expected_digests, "DIGEST_BURST_S", 0.0)
     monkeypatch.setattr(expected_digests, "DIGEST_SHARE", 1e-6)  # a digest is paid for in minutes
-    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+    async with computing() as expected:
         await expected.compute_digest(stream, whole_epoch(0), user=1)
         late = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(10), user=1))
         await expected.compute_digest(stream, whole_epoch(20), user=2)
@@ -231,7 +243,7 @@ async def test_a_digest_that_waits_for_its_users_share_is_computed_in_the_end(
 ) -> None:
     monkeypatch.setattr(expected_digests, "DIGEST_BURST_S", 0.0)
     monkeypatch.setattr(expected_digests, "DIGEST_SHARE", 0.2)
-    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+    async with computing() as expected:
         for epoch in (0, 10, 20):
             assert await expected.compute_digest(stream, whole_epoch(epoch), user=1) == tallied(stream, epoch)
 
@@ -249,14 +261,13 @@ async def test_an_epoch_ends_although_the_host_lets_no_thread_start(
 async def test_the_own_users_digest_waits_for_no_turn_of_another_user(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_over = threading.Event()
+    is_over = asyncio.Event()
 
-    def wait(_process: DigestProcess, piece: DigestPiece) -> ComputedPiece:
-        assert is_over.wait(10)
-        return compute_piece(piece)
+    async def wait(_worker: DigestWorker, _piece: DigestPiece) -> None:
+        await asyncio.wait_for(is_over.wait(), 10)
 
-    monkeypatch.setattr(DigestProcess, "compute_piece", wait)
-    with contextlib.closing(ExpectedDigests(OWN)) as expected:
+    monkeypatch.setattr(DigestWorker, "compute_piece", wait)
+    async with computing() as expected:
         other = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(10), user=1))
         assert await expected.compute_digest(stream, whole_epoch(0), user=OWN) == tallied(stream, 0)
         assert not other.done()
@@ -270,7 +281,7 @@ async def test_closed_in_the_midst_of_a_digest_it_begins_no_other_turn(
     monkeypatch.setattr(expected_digests, "DIGEST_TURN_ROWS", 1)
     waits = asyncio.ensure_future(expected.compute_digest(stream, whole_epoch(0)))
     await asyncio.sleep(0)
-    expected.close()
-    await asyncio.to_thread(wait_until, lambda: not expected._own_line._is_computing, "the turn is over")
+    await expected.close()
+    assert expected._own_line._turn is None
     assert not waits.done()
     waits.cancel()

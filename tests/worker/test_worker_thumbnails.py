@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
@@ -18,9 +17,8 @@ from support.record_readers import open_records
 from support.served_folder import file_of, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import ConfigError
-from streamd.ipc.worker_messages import LENGTH_PREFIX, ThumbnailRequest
-from streamd.worker.thumbnail_process import answer_request, draw_thumbnails
+from streamd.worker.inspect_rows import draw_thumbnail
+from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
@@ -34,14 +32,9 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served.manifest.close()
 
 
-@pytest.fixture(autouse=True)
-def truncated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the process has it."""
-    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-
-
 def drawn(stream: ServedStream, *ids: int) -> list[bytes]:
-    return list(draw_thumbnails(ThumbnailRequest(str(stream.manifest_path), stream.spec, list(ids))))
+    with contextlib.closing(StreamReader.open(stream.spec, stream.manifest_path)) as reader:
+        return [draw_thumbnail(reader, each) for each in ids]
 
 
 def test_the_thumbnail_of_a_truncated_file_shows_its_decodable_part(stream: ServedStream) -> None:
@@ -60,27 +53,18 @@ def test_a_changed_file_has_an_empty_thumbnail(stream: ServedStream) -> None:
     assert drawn(stream, 3) == [b""]
 
 
-def test_an_answer_is_a_length_and_that_many_bytes(stream: ServedStream) -> None:
-    answers = BytesIO()
-    answer_request(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [2, 0])), answers)
-    said = answers.getvalue()
-    assert LENGTH_PREFIX.unpack(said[:4]) == (0,)
-    assert LENGTH_PREFIX.unpack(said[4:8]) == (len(said) - 8,)
-    assert Image.open(BytesIO(said[8:])).format == "JPEG"
-
-
-def test_a_request_for_another_manifest_is_refused(stream: ServedStream) -> None:
-    asked = json.loads(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [0])))
-    asked["spec"]["content_id"] = "another"
-    with pytest.raises(ConfigError, match="listed again"):
-        answer_request(json.dumps(asked).encode(), BytesIO())
+def test_what_is_decoded_afterwards_is_not_made_up(stream: ServedStream) -> None:
+    cut = file_of(stream, 1).read_bytes()
+    drawn(stream, 0, 1, 2)
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+    with pytest.raises(OSError, match="truncated"):
+        Image.open(BytesIO(cut)).load()
 
 
 def test_a_sample_of_several_arrays_is_shown_by_its_first_image(tmp_path: Path) -> None:
     images = {"photo": {"size": [20, 30], "resize": "random_crop"}, "mask": {"like": "photo", "mode": "index"}}
     with open_records(build_array_stream(tmp_path, "npy", images), tmp_path) as reader:
-        request = ThumbnailRequest(str(reader.manifest.path), reader.spec, [2])
-        (found,) = draw_thumbnails(request)
+        found = draw_thumbnail(reader, 2)
     shown = np.asarray(Image.open(BytesIO(found)).convert("RGB"), int)
     expected = Image.fromarray(PHOTOS[2]).resize((30, 20), Image.Resampling.BILINEAR)
     assert np.abs(shown - np.asarray(expected)).mean() < 6
@@ -95,8 +79,7 @@ def test_the_first_frame_of_a_clip_and_the_first_view_of_an_array_stand_for_the_
     ):
         with open_records(stream, tmp_path) as reader:
             sample = 3 if reader.manifest.arrays is not None else list_rows("south")[0]
-            request = ThumbnailRequest(str(reader.manifest.path), reader.spec, [sample])
-            (thumbnail,) = draw_thumbnails(request)
+            thumbnail = draw_thumbnail(reader, sample)
         shown = np.asarray(Image.open(BytesIO(thumbnail)), np.int64)
         assert shown.shape == expected.shape
         assert np.abs(shown - expected).mean() < 6
