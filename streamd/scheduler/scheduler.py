@@ -511,23 +511,6 @@ class LeaseManager:
         grown = compute_grown_credits(sessions, self._workload.limits, self.list_uncounted_holdings())
         self.set_credits(grown, actions)
 
-    def _update_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
-        """Updates the credit in which the leases of an ended session count, after some of them were released.
-
-        It shrinks to what the running session requested, plus what is still held; if it stays as it is, the session is
-        sent more.
-        """
-        session = ended.counted_in
-        if session is None:
-            return
-        if not ended.leases:
-            session.earlier_sessions.remove(ended)
-        credit = session.wanted_credit + session.count_of_earlier_leases
-        if credit < session.credit:
-            self.set_credits({session.id: credit}, actions)
-        else:
-            send_ready_batches(session, self._pool, actions)
-
     def set_credits(self, session_credits: Mapping[int, int], actions: list[Action]) -> None:
         """Sets credits, session -> credit, reports them to the sessions, and sends what they now allow."""
         for number, credit in session_credits.items():
@@ -554,9 +537,19 @@ class LeaseManager:
         if session is not None:
             send_ready_batches(session, self._pool, actions)
         elif ended is not None:
+            counting = ended.counted_in
             if not ended.leases:
                 del self.ended_sessions[event.session]
-            self._update_credit_and_send(ended, actions)
+                if counting is not None:
+                    counting.earlier_sessions.remove(ended)
+            # The credit in which they counted shrinks to what its session requested, plus what is still held. If it
+            # stays as it is, the session is sent more.
+            if counting is not None:
+                credit = counting.wanted_credit + counting.count_of_earlier_leases
+                if credit < counting.credit:
+                    self.set_credits({counting.id: credit}, actions)
+                else:
+                    send_ready_batches(counting, self._pool, actions)
             self._grow_credits(actions)
         return actions
 
