@@ -209,7 +209,7 @@ class Dispatcher:
                     message,
                     is_draining=self._is_draining,
                     earlier_sessions=earlier,
-                    ended_sessions=self._scheduler.ended_sessions,
+                    ended_users=[each.user for each in self._scheduler.ended_sessions.values()],
                     user=user,
                 )
                 if event is not None:

@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -180,8 +180,6 @@ class SessionManager:
         self._send_to_session = send_to_session
         self._send_without_session = send_without_session
         self._numbers = itertools.count(1)
-        # The user of each session that is connected, or has ended while its trainer still holds batches of it.
-        self._user_by_session: dict[int, int] = {}
         self._is_empty = asyncio.Event()
 
     async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
@@ -203,34 +201,29 @@ class SessionManager:
         *,
         is_draining: bool,
         earlier_sessions: tuple[int, ...] = (),
-        ended_sessions: Collection[int] = (),
+        ended_users: Sequence[int] = (),
         user: int = OWN_USER,
     ) -> Subscribed | None:
         """Adds a connection and returns its event for the scheduler; sends a refusal and returns None if invalid.
 
-        `ended_sessions` are over while trainers still hold batches of them. This client names `earlier_sessions` as its
-        own; those of other users are left out.
+        This client names `earlier_sessions` as its own. `ended_users` has the user of each session that is over while
+        its trainer still holds batches of it.
         """
         # The sessions that take descriptors are those connected, and those ended, whose lifelines are open.
-        connected = {each.session: each.user for each in self.connections.list_connections()}
-        ended = {each: self._user_by_session.get(each, OWN_USER) for each in ended_sessions if each not in connected}
-        self._user_by_session = connected | ended
-        users = list(self._user_by_session.values())
-        counts = SessionCounts(len(users), len(ended), users.count(user), list(ended.values()).count(user))
+        users = [*(each.user for each in self.connections.list_connections()), *ended_users]
+        counts = SessionCounts(len(users), len(ended_users), users.count(user), ended_users.count(user))
         refusal = find_subscribe_refusal(
             message, self._streams, is_draining=is_draining, counts=counts, allowance=self._allowance, user=user
         )
         if refusal is not None:
             self._send_without_session(identity, refusal)
             return None
-        earlier = tuple(each for each in earlier_sessions if self._user_by_session.get(each) == user)
         session, stream, trainer = next(self._numbers), self._streams[message.stream], describe_trainer(message, user)
         self.connections.add_connection(
             Connection(
                 identity, session, stream, message.transport, message.rank, message.world, trainer=trainer, user=user
             )
         )
-        self._user_by_session[session] = user
         return Subscribed(
             session,
             message.stream,
@@ -243,7 +236,7 @@ class SessionManager:
             message.resuming,
             message.live,
             message.together,
-            earlier,
+            earlier_sessions,
             user,
         )
 

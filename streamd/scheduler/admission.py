@@ -26,10 +26,10 @@ from streamd.limits import (
 )
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.memory_shares import CreditBounds, MemoryRoom, MemoryShares, SlotHolding, sum_holdings
-from streamd.scheduler.session import HeldOverMemory, ScheduledSession, clamp_wanted_credit
+from streamd.scheduler.session import ScheduledSession, clamp_wanted_credit
 
 ADMISSION_RETRY_S = 0.5  # sessions end and leases return at any time
-_NOTHING_HELD_OVER: Final = HeldOverMemory()
+_NOTHING: Final = MemoryRoom(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class _CreditRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Occupancy:
-    """The sessions that are there, the batches `ownerless` that are held of ended ones, and how memory is divided."""
+    """The running sessions, what is held of `ended` ones in no credit of these, and how memory is divided."""
 
     shares: MemoryShares
     sessions: Sequence[ScheduledSession]
-    ownerless: Sequence[SlotHolding]
+    ended: Sequence[SlotHolding]
 
     def list_holdings(self, counts: Mapping[int, int]) -> list[SlotHolding]:
         """Returns all holdings if each session has `counts[session.id]` slots."""
         live = [SlotHolding(each.user, each.shape.slot_bytes, counts[each.id]) for each in self.sessions]
-        return [*self.ownerless, *live]
+        return [*self.ended, *live]
 
     def bound_credit(self, request: _CreditRequest, counts: Mapping[int, int]) -> CreditBounds:
         """Returns the bounds of the new session's credit if each other session has `counts[session.id]` slots."""
@@ -146,12 +146,13 @@ def admit_session(
     shape: StreamShape,
     sessions: Sequence[ScheduledSession],
     limits: SchedulerLimits,
-    held_over: HeldOverMemory = _NOTHING_HELD_OVER,
+    ended: Sequence[SlotHolding] = (),
+    own_slots: int = 0,
 ) -> AdmissionGrant | AdmissionDenial:
     """Returns the credit of a new session and the credits that shrink for it, or the reason for a refusal.
 
-    Batches that its trainer holds of earlier sessions count within the credit. They are added to the credit that it
-    requests, as far as memory allows.
+    Batches that its trainer holds of earlier sessions, `own_slots`, count within the credit. They are added to the
+    credit that it requests, as far as memory allows. `ended` is what else is held of ended sessions in nobody's credit.
     """
     if not count_steps_left(0, event.world, shape.batches, event.uneven):
         return AdmissionDenial(
@@ -165,16 +166,13 @@ def admit_session(
         return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, least_bytes))
     # Batches that the trainer holds of earlier sessions occupy memory whether or not it is admitted, so a credit below
     # their number would save nothing.
-    own_slots = held_over.own_slots
     least, wanted = max(MIN_CREDIT, own_slots), clamp_wanted_credit(event) + own_slots
     request = _CreditRequest(event.user, shape.slot_bytes, least, wanted, own_slots)
-    occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, held_over.ownerless)
+    occupancy = _Occupancy(_divide_memory(sessions, limits, shape), sessions, ended)
     new_credits = _shrink_credits(request, occupancy)
     if new_credits is None:
-        text = _explain_lack_of_room(request, occupancy, shape, limits, held_over)
-        return AdmissionDenial(
-            "memory", text, ADMISSION_RETRY_S if event.resuming or held_over.ownerless_slots else None
-        )
+        text = _explain_lack_of_room(request, occupancy, shape, limits)
+        return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or ended else None)
     shrunk = {session.id: new_credits[session.id] for session in sessions if new_credits[session.id] < session.credit}
     # A credit shrinks at once, but a session that holds more batches keeps them until its trainer drops them. So what
     # counts now is the larger of the two, and the new session may have to come again although the credits would allow
@@ -201,7 +199,7 @@ def _divide_memory(sessions: Sequence[ScheduledSession], limits: SchedulerLimits
     """Returns how sessions and users divide what production leaves, if `shape` is among the streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
     # The most that workers fill at a time.
-    production = MemoryRoom(0, 0)
+    production = _NOTHING
     for each in shapes.values():
         slots = compute_production_slots(each, limits)
         production = production.at_least(MemoryRoom(slots * each.slot_bytes, slots))
@@ -255,15 +253,18 @@ def _list_yielding_sessions(
 
 
 def compute_grown_credits(
-    sessions: Sequence[ScheduledSession], limits: SchedulerLimits, held_over: HeldOverMemory = _NOTHING_HELD_OVER
+    sessions: Sequence[ScheduledSession], limits: SchedulerLimits, ended: Sequence[SlotHolding] = ()
 ) -> dict[int, int]:
-    """Returns the credits that may grow, session -> credit: each at most half of what the other sessions leave free."""
+    """Returns the credits that may grow, session -> credit: each at most half of what the other sessions leave free.
+
+    `ended` is what is held of ended sessions in nobody's credit.
+    """
     # What a session holds beyond a credit that shrank still occupies memory, so it counts too.
     counts = {session.id: max(session.credit, session.held_count) for session in sessions}
     grown: dict[int, int] = {}
     if not sessions:
         return grown
-    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, held_over.ownerless)
+    occupancy = _Occupancy(_divide_memory(sessions, limits, sessions[0].shape), sessions, ended)
     for session in sessions:
         already_held = session.count_of_earlier_leases
         wanted = session.wanted_credit + already_held
@@ -278,11 +279,7 @@ def compute_grown_credits(
 
 
 def _explain_lack_of_room(
-    request: _CreditRequest,
-    occupancy: _Occupancy,
-    shape: StreamShape,
-    limits: SchedulerLimits,
-    held_over: HeldOverMemory,
+    request: _CreditRequest, occupancy: _Occupancy, shape: StreamShape, limits: SchedulerLimits
 ) -> str:
     """Returns the arithmetic of the rule that leaves no room, with every credit that may shrink at its least."""
     shares, least = occupancy.shares, {session.id: session.least_credit for session in occupancy.sessions}
@@ -295,7 +292,8 @@ def _explain_lack_of_room(
     else:
         new = SlotHolding(request.user, request.slot_bytes, request.least)
         needed = limits.memory_bytes - shares.total.byte_count + sum_holdings([*holdings, new]).byte_count
-        arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held_over)
+        held = sum_holdings(occupancy.ended)
+        arithmetic = _format_memory_arithmetic(shape, limits, needed, len(occupancy.sessions), held)
         return arithmetic + _format_kept_memory(shares, shape)
     # The memory has room, and the share of the user has none. Of more memory, production takes an eighth, the daemon's
     # own user another, and an eighth of the rest is kept for other users: more than half reaches the share.
@@ -330,17 +328,16 @@ def _format_memory_arithmetic(
     limits: SchedulerLimits,
     needed_bytes: int,
     session_count: int = 0,
-    held_over: HeldOverMemory = _NOTHING_HELD_OVER,
+    ended: MemoryRoom = _NOTHING,
 ) -> str:
     batch = shape.slot_bytes / MIB
     beside, drop = [], ""
     if session_count:
         beside.append(f"the {format_count(session_count, 'session')} already open")
-    if held_over.ownerless_slots:
-        held = format_count(held_over.ownerless_slots, "batch", "batches")
+    if ended.slot_count:
+        held = format_count(ended.slot_count, "batch", "batches")
         beside.append(
-            f"the {held_over.ownerless_bytes / MIB:.1f} MiB of {held} that trainers still hold of subscriptions that "
-            "have ended"
+            f"the {ended.byte_count / MIB:.1f} MiB of {held} that trainers still hold of subscriptions that have ended"
         )
         drop = (
             "drop the arrays and tensors taken from those batches and keep batch.copy() or images.clone() instead, or "

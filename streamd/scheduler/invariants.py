@@ -241,12 +241,9 @@ class InvariantChecker:
             case SessionLost(session):
                 self._reached_session = _ALL_SESSIONS  # credits may grow, and a larger credit allows more batches
                 self._record_session_end(session)
-                account = self._ended.pop(session, None)
-                if account is not None:
-                    for slot in account.leases.values():
-                        self._slots[slot].lease_count -= 1
-                        self._slots[slot].may_stay_mapped = True
-                    account.leases.clear()
+                if account := self._ended.get(session):
+                    numbers = tuple(account.leases)
+                    self._record_release(LeaseReleased(session, numbers, numbers))
             case SessionClosed(session, kept):
                 self._reached_session = _ALL_SESSIONS
                 self._record_session_end(session, kept)

@@ -7,13 +7,13 @@ there becomes an event of its own afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from streamd.core.spec import BatchKey, StreamShape
 from streamd.core.text import format_count
-from streamd.limits import KEEP_COST_S, KEEP_STEPS, MIN_CREDIT, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
+from streamd.limits import KEEP_COST_S, KEEP_STEPS, TASKS_AHEAD_PER_WORKER, WORK_BESIDE_OTHERS_S
 from streamd.scheduler import fair_share
 from streamd.scheduler.admission import (
     AdmissionDenial,
@@ -55,7 +55,8 @@ from streamd.scheduler.events import (
 )
 from streamd.scheduler.fair_share import SessionsByBatch
 from streamd.scheduler.invariants import InvariantChecker, InvariantRule
-from streamd.scheduler.session import EndedSession, EndedSessions, ScheduledSession, move_start_to_live_sessions
+from streamd.scheduler.memory_shares import SlotHolding
+from streamd.scheduler.session import EndedSession, ScheduledSession, move_start_to_live_sessions
 from streamd.scheduler.slot_pool import BatchDemand, SlotEntry, SlotPool
 
 _DROP_IDLE_SLOTS_S: Final = 30.0  # without a session for this long, empty slots are dropped
@@ -172,9 +173,9 @@ class Scheduler:
             case Subscribed():
                 return self._admit_session(event, now_s)
             case SessionLost(session):
-                return self._lease_manager.end_lost_session(session)
+                return self._lease_manager.end_session(session, (), is_lost=True)
             case SessionClosed(session, kept):
-                return self._lease_manager.end_closed_session(session, kept)
+                return self._lease_manager.end_session(session, kept)
             case ProductionFailed(slot, reason):
                 stream = self._pool.by_slot[slot].key.stream
                 return self._stop_stream(stream, reason, changed=False) if self._abandon_batch(slot) else []
@@ -208,9 +209,18 @@ class Scheduler:
         # The daemon has checked that the stream exists. It changes its own table of streams together with this one, in
         # one turn of its loop.
         shape = self._shapes[event.stream]
-        earlier = self._lease_manager.ended_sessions.find_inherited_sessions(event, shape, self._sessions)
-        held_over = self._lease_manager.ended_sessions.compute_held_over_memory(self._sessions, earlier)
-        answer = admit_session(event, shape, self.sessions, self._workload.limits, held_over)
+        # What its trainer holds of sessions that have ended counts within the credit of the first session that names
+        # them. A credit counts batches and not bytes, so batches of another size cannot count within it.
+        earlier = {
+            number: each
+            for number in event.earlier
+            if (each := self.ended_sessions.get(number)) is not None
+            and each.counted_in is None
+            and (each.user, each.slot_bytes) == (event.user, shape.slot_bytes)
+        }
+        ended = self._lease_manager.list_uncounted_holdings(except_for=earlier)
+        own_slots = sum(len(each.leases) for each in earlier.values())
+        answer = admit_session(event, shape, self.sessions, self._workload.limits, ended, own_slots)
         actions: list[Action] = []
         # A denial may shrink credits too: the trainers then release batches, and the new session fits when it retries.
         if answer.shrunk_credits:
@@ -225,11 +235,12 @@ class Scheduler:
             return [*actions, RefuseSession(event.session, answer.refusal, answer.text, answer.retry_s)]
         if event.live:
             event = move_start_to_live_sessions(event, self.sessions)
-        session = ScheduledSession.from_subscription(event, shape, answer.credit, tuple(earlier.values()))
+        session = ScheduledSession.from_subscription(event, shape, answer.credit)
+        session.earlier_sessions.extend(earlier.values())
         self._sessions.add_session(session)
         self._shares.forget_absent_users(self.sessions, now_s)
         for each in session.earlier_sessions:
-            each.successor = session.id
+            each.counted_in = session
         # A client must know of its session before the session's first batch arrives.
         actions.append(AdmitSession(session.id, answer.credit, event.cursor if event.live else None, tuple(earlier)))
         send_ready_batches(session, self._pool, actions)
@@ -443,47 +454,31 @@ class LeaseManager:
     """
 
     def __init__(self, sessions: SessionTable, pool: SlotPool, workload: Workload) -> None:
-        self.ended_sessions = EndedSessions()
+        self.ended_sessions: dict[int, EndedSession] = {}
         self._sessions = sessions
         self._pool = pool
         self._workload = workload
 
-    def end_lost_session(self, number: int) -> list[Action]:
-        """Ends a session and its leases. The slots that it never released may still be mapped: they are not reused.
+    def end_session(self, number: int, kept: tuple[int, ...] | None, *, is_lost: bool = False) -> list[Action]:
+        """Ends a session. The deliveries `kept`, None for all, stay leased; the others are released.
 
-        A forked child of an own user's trainer may go on reading them. Another user's process is not trusted to be
-        gone: the memory of such slots is given back, whoever maps it, since nobody would count it any more.
+        The slots that a session which `is_lost` never released may still be mapped: they are not reused. A forked child
+        of an own user's trainer may go on reading them. Another user's process is not trusted to be gone: the memory of
+        such slots is given back, whoever maps it, since nobody would count it any more.
 
         The session may have ended before; then only its leases end.
         """
-        session = self.retire_session(number)
-        ended = self.ended_sessions.pop(number, None)
-        actions: list[Action] = []
-        if ended is not None:
-            for slot in ended.leases.values():
-                lent = self._pool.release_lease(slot)
-                # Set before the batch is cached or discarded, since that decides whether the slot is free or dropped.
-                lent.may_stay_mapped = True
-                lent.may_be_read |= ended.user == self._workload.limits.own_user
-                self.cache_or_discard_batch(lent)
-            # A successor counts the leases of this same object within its credit, so the ones that have ended are
-            # removed from it.
-            ended.leases.clear()
-            self._update_successor_credit_and_send(ended, actions)
-        if session is not None:
-            self._cache_or_discard_batches_of(session)
-        if session is not None or ended is not None:
-            self._grow_credits(actions)
-        return actions
-
-    def end_closed_session(self, number: int, kept: tuple[int, ...] | None) -> list[Action]:
-        """Ends a session. The deliveries `kept`, None for all, stay leased; the others are released."""
         # Retired first: a batch that only this session wanted is then discarded, not cached, when its lease ends.
         session = self.retire_session(number)
         ended = self.ended_sessions.get(number)
         actions: list[Action] = []
         if ended is not None and kept is not None:
             over = ended.leases.keys() - set(kept)
+            # Set before the leases end, since the end of the last one decides whether its slot is free or dropped.
+            for slot in ended.leases.values() if is_lost else ():
+                lent = self._pool.by_slot[slot]
+                lent.may_stay_mapped = True
+                lent.may_be_read |= ended.user == self._workload.limits.own_user
             actions += self.release_leases(LeaseReleased(number, tuple(sorted(over))))
         if session is not None:
             self._cache_or_discard_batches_of(session)
@@ -497,30 +492,24 @@ class LeaseManager:
         """
         session = self._sessions.remove_session(number)
         if session is not None:
-            self.ended_sessions.add_session(number, session.shape.slot_bytes, session.leases, session.user)
+            for each in session.earlier_sessions:
+                each.counted_in = None
+            if session.leases:
+                self.ended_sessions[number] = EndedSession(session.user, session.shape.slot_bytes, session.leases)
         return session
 
+    def list_uncounted_holdings(self, except_for: Container[int] = ()) -> list[SlotHolding]:
+        """Returns what trainers hold of ended sessions in no running session's credit, but of those `except_for`."""
+        return [
+            SlotHolding(each.user, each.slot_bytes, len(each.leases))
+            for number, each in self.ended_sessions.items()
+            if each.counted_in is None and number not in except_for
+        ]
+
     def _grow_credits(self, actions: list[Action]) -> None:
-        held_over = self.ended_sessions.compute_held_over_memory(self._sessions)
         sessions = tuple(self._sessions.values())
-        self.set_credits(compute_grown_credits(sessions, self._workload.limits, held_over), actions)
-
-    def _update_successor_credit_and_send(self, ended: EndedSession, actions: list[Action]) -> None:
-        """Updates the credit of an ended session's successor after leases of the ended session were released.
-
-        The credit included those leases. It shrinks to what the successor requested, plus what is still held; if it
-        stays as it is, the successor is sent more.
-        """
-        heir = None if ended.successor is None else self._sessions.get(ended.successor)
-        if heir is None:
-            return
-        if not ended.leases:
-            heir.earlier_sessions = tuple(each for each in heir.earlier_sessions if each is not ended)
-        credit = max(heir.wanted_credit + heir.count_of_earlier_leases, MIN_CREDIT)
-        if credit < heir.credit:
-            self.set_credits({heir.id: credit}, actions)
-        else:
-            send_ready_batches(heir, self._pool, actions)
+        grown = compute_grown_credits(sessions, self._workload.limits, self.list_uncounted_holdings())
+        self.set_credits(grown, actions)
 
     def set_credits(self, session_credits: Mapping[int, int], actions: list[Action]) -> None:
         """Sets credits, session -> credit, reports them to the sessions, and sends what they now allow."""
@@ -548,9 +537,19 @@ class LeaseManager:
         if session is not None:
             send_ready_batches(session, self._pool, actions)
         elif ended is not None:
+            counting = ended.counted_in
             if not ended.leases:
                 del self.ended_sessions[event.session]
-            self._update_successor_credit_and_send(ended, actions)
+                if counting is not None:
+                    counting.earlier_sessions.remove(ended)
+            # The credit in which they counted shrinks to what its session requested, plus what is still held. If it
+            # stays as it is, the session is sent more.
+            if counting is not None:
+                credit = counting.wanted_credit + counting.count_of_earlier_leases
+                if credit < counting.credit:
+                    self.set_credits({counting.id: credit}, actions)
+                else:
+                    send_ready_batches(counting, self._pool, actions)
             self._grow_credits(actions)
         return actions
 

@@ -2,95 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from streamd.core.spec import BatchKey, Cursor, RankSteps, Segment, StepPosition, StreamShape
 from streamd.core.text import format_count
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.memory_shares import SlotHolding, sum_holdings
-
-# --- Batches that trainers still hold of ended sessions. Their memory counts until the trainer releases it or dies.
-#
-# An ended session stays here while it has leases. It leaves when its last lease is released, or when its process or
-# its lifeline ends: then no further release can come.
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EndedSession:
-    """An ended session with leases. `successor` is the session of the same trainer in whose credit they count."""
+    """A session that has ended, of which its trainer still holds batches. Their memory counts until it releases them.
 
+    They count within the credit of `counted_in`, a running session of the same trainer, and by themselves while that is
+    None. The last release takes the session off the books, as does the end of its process or its lifeline: then no
+    further release can come.
+    """
+
+    user: int
     slot_bytes: int
     leases: dict[int, int]  # delivery number -> slot
-    successor: int | None = None
-    user: int = 0
+    counted_in: ScheduledSession | None = None
 
     @property
     def held_bytes(self) -> int:
         return len(self.leases) * self.slot_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOverMemory:
-    """What is held of ended sessions: `ownerless` counts by itself, `own` within the credit of a new session."""
-
-    ownerless: tuple[SlotHolding, ...] = ()
-    own_slots: int = 0
-
-    @property
-    def ownerless_bytes(self) -> int:
-        return sum_holdings(self.ownerless).byte_count
-
-    @property
-    def ownerless_slots(self) -> int:
-        return sum_holdings(self.ownerless).slot_count
-
-
-class EndedSessions(dict[int, EndedSession]):
-    """The ended sessions of which batches are held, by session number.
-
-    One is taken out when it has no leases any more, or when their releases cannot be reported any more.
-    """
-
-    def add_session(self, session: int, slot_bytes: int, leases: dict[int, int], user: int = 0) -> None:
-        """Adds a session that has ended, if it has leases. Takes over `leases`: delivery number -> slot."""
-        if leases:
-            self[session] = EndedSession(slot_bytes, leases, user=user)
-
-    def find_inherited_sessions(
-        self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
-    ) -> dict[int, EndedSession]:
-        """Returns the ended sessions that count within the credit of a new one, by number.
-
-        They are those that its trainer names, of the same user, with batches of the same size, and with no successor
-        that is active.
-        """
-        # A credit counts batches and not bytes, so batches of another size cannot count within it.
-        named = {number: self[number] for number in event.earlier if number in self}
-        return {
-            number: each
-            for number, each in named.items()
-            if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes and each.user == event.user
-        }
-
-    def compute_held_over_memory(
-        self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
-    ) -> HeldOverMemory:
-        """Returns what is held in no active session's credit, and what would be held in a new session's.
-
-        `own` are the ended sessions that the new one inherits.
-        """
-        mine = own or {}
-        ownerless = tuple(
-            SlotHolding(each.user, each.slot_bytes, len(each.leases))
-            for number, each in self.items()
-            if number not in mine and each.successor not in active_sessions
-        )
-        return HeldOverMemory(ownerless, sum(len(each.leases) for each in mine.values()))
-
-
-# --- One trainer's position in its stream: the next batch, the credit, and the leases.
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +53,7 @@ class ScheduledSession:
     user: int = 0  # the uid that its trainer runs as
     gathering_count: int = 0  # nothing is sent before the stream has this many sessions; 0 from then on
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
-    earlier_sessions: tuple[EndedSession, ...] = ()  # of the same trainer
+    earlier_sessions: list[EndedSession] = field(default_factory=list)  # those that are `counted_in` this one
     virtual_time: float = 0.0  # tasks produced for it, shared ones in part: the fair scheduler's account
     catch_up_cost_s: float = 0.0  # what others' catching up has cost it in this epoch
     next_catch_up_check_s: float = 0.0  # when it may next be considered for catching up
@@ -141,9 +78,7 @@ class ScheduledSession:
         return f"<ScheduledSession {self.id} of {key.stream!r}, {place}, {held}>"
 
     @staticmethod
-    def from_subscription(
-        event: Subscribed, shape: StreamShape, credit: int, earlier: tuple[EndedSession, ...] = ()
-    ) -> ScheduledSession:
+    def from_subscription(event: Subscribed, shape: StreamShape, credit: int) -> ScheduledSession:
         walk = RankSteps(shape.batches, event.rank, event.world, event.uneven, event.epochs)
         cursor = event.cursor
         return ScheduledSession(
@@ -157,7 +92,6 @@ class ScheduledSession:
             first_base=cursor.begin,
             user=event.user,
             gathering_count=event.together,
-            earlier_sessions=earlier,
         )
 
     @property

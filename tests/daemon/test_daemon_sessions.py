@@ -103,26 +103,20 @@ def test_a_trainer_refused_by_the_scheduler_is_told_and_removed(manager: Session
     assert len(manager.connections) == 0
 
 
-def test_only_a_users_own_ended_sessions_count_within_its_new_one(manager: SessionManager) -> None:
-    mine, theirs = (begin(manager, identity, user) for identity, user in ((b"one", 1001), (b"two", 1002)))
-    for session in (mine, theirs):
-        manager.end_session(session, "it left")
-    ended = (mine, theirs)
-    event = manager.validate_and_add_connection(
-        b"three", WISH, is_draining=False, earlier_sessions=ended, ended_sessions=ended, user=1001
-    )
+def test_the_scheduler_hears_of_a_users_earlier_sessions_and_whose_they_must_be(manager: SessionManager) -> None:
+    event = manager.validate_and_add_connection(b"one", WISH, is_draining=False, earlier_sessions=(7, 8), user=1001)
     assert event is not None
-    assert (event.earlier, event.user) == ((mine,), 1001)
+    assert (event.earlier, event.user) == ((7, 8), 1001)
 
 
 def test_ended_sessions_with_batches_count_for_their_user(manager: SessionManager, recorder: Recorder) -> None:
     share = compute_user_share(MAX_SESSIONS)
-    ended = [begin(manager, b"%d" % number, 1001) for number in range(share)]
-    for session in ended:
+    for session in [begin(manager, b"%d" % number, 1001) for number in range(share)]:
         manager.end_session(session, "it left")
-    assert manager.validate_and_add_connection(b"me", WISH, is_draining=False, ended_sessions=ended, user=1002)
+    ended = [1001] * share
+    assert manager.validate_and_add_connection(b"me", WISH, is_draining=False, ended_users=ended, user=1002)
     recorder.said.clear()
-    assert not manager.validate_and_add_connection(b"it", WISH, is_draining=False, ended_sessions=ended, user=1001)
+    assert not manager.validate_and_add_connection(b"it", WISH, is_draining=False, ended_users=ended, user=1001)
     ((_, refusal),) = recorder.said
     assert isinstance(refusal, Refused)
     assert f"user 1001 has {share} sessions (of which {share} have ended" in refusal.text

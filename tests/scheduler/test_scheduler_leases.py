@@ -139,6 +139,40 @@ def test_batches_held_over_are_counted_with_one_session_only() -> None:
     assert (trainer.credit, twin.credit) == (6, 4)
 
 
+def test_batches_held_over_count_in_the_credit_of_the_next_session_once_more() -> None:
+    world, trainer, first = holding_over(32, 2, credit=4)
+    world.connect(trainer)
+    take_and_hold(world, trainer, 1)
+    second = trainer.session
+    world.close(trainer)
+    assert world.connect(trainer)
+    assert trainer.credit == 7
+    world.drop(trainer, first, 0, 1)
+    assert trainer.credit == 5
+    world.drop(trainer, second, 0)
+    assert trainer.credit == 4
+
+
+def test_a_session_that_is_not_known_is_nobodys_earlier_one() -> None:
+    world, trainer, session = holding_over(32, 2, credit=4)
+    trainer.earlier[session + 7] = {}
+    world.connect(trainer)
+    assert trainer.credit == 6
+
+
+def test_batches_of_another_user_do_not_count_in_the_credit() -> None:
+    world = World(train(40), memory=64 * MIB, workers=1)
+    holder = world.subscribe(credit=4, user=1001)
+    take_and_hold(world, holder, 2)
+    world.close(holder)
+    other = world.subscribe(credit=4, user=1002)
+    world.end(other, lost=False)
+    other.earlier = holder.earlier
+    world.connect(other)
+    world.connect(holder)
+    assert (other.credit, holder.credit) == (4, 6)
+
+
 def test_batches_held_over_of_another_size_do_not_count_in_the_credit() -> None:
     world, trainer = tight(32, credit=4)
     take_and_hold(world, trainer, 2)

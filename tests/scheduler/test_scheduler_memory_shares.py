@@ -19,7 +19,7 @@ from streamd.scheduler.admission import (
     compute_production_slots,
 )
 from streamd.scheduler.memory_shares import MemoryRoom, MemoryShares, SlotHolding
-from streamd.scheduler.session import HeldOverMemory, ScheduledSession
+from streamd.scheduler.session import ScheduledSession
 
 OWN, FIRST_USER = 0, 1001
 SHAPE = train(100)
@@ -48,7 +48,7 @@ class Holders:
 
     def ask(self, *, user: int = OWN, credit: int = MAX_CREDIT) -> AdmissionGrant | AdmissionDenial:
         event = wish(len(self.sessions) + len(self.ended), credit=credit, user=user)
-        return admit_session(event, self.shape, self.sessions, self.limits, HeldOverMemory(tuple(self.ended)))
+        return admit_session(event, self.shape, self.sessions, self.limits, self.ended)
 
     def admit(self, *, user: int = OWN, credit: int = MAX_CREDIT, hold: bool = True) -> int:
         """Returns the credit that a new session is granted, 0 where it is refused."""
