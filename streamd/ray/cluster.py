@@ -56,6 +56,7 @@ class Cluster:
         self._settings = settings
         self.address = settings.address
         self.needed_resources = settings.needed_resources
+        self.workers_per_node = settings.workers_per_node
 
     async def join(self) -> None:
         """Joins the cluster. Raises ClusterError if there is none, and MissingExtraError without ray."""
@@ -81,7 +82,9 @@ class Cluster:
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             ray.shutdown()
-            raise ClusterError(f"cannot join the cluster at {self._settings.address}: {_first_line(error)}") from error
+            raise ClusterError(
+                f"cannot join the cluster at {self._settings.address}: {_list_lines(error)[0]}"
+            ) from error
         self.address = str(context.address_info.get("address") or self._settings.address)
 
     async def list_nodes(self) -> list[ClusterNode]:
@@ -107,7 +110,7 @@ class Cluster:
             ]
         except Exception as error:  # its errors have no common class
             raise ClusterError(
-                f"the head of the cluster at {self.address} does not answer: {_first_line(error)}"
+                f"the head of the cluster at {self.address} does not answer: {_list_lines(error)[0]}"
             ) from error
 
     def start_node(self, node: ClusterNode) -> RayNode:
@@ -131,7 +134,7 @@ class Cluster:
             )
             return RayNode(actor.remote(settings.workers_per_node, settings.row_deadline_s), ray)
         except (ValueError, TypeError, OSError, RuntimeError) as error:  # what its checks of a runtime_env raise
-            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_list_lines(error)[-1]}") from error
 
     def put_bytes(self, data: npt.NDArray[np.uint8]) -> Any:
         """Puts bytes into the object store, and returns a reference that calls of any node take."""
@@ -179,27 +182,19 @@ class RayNode:
         try:
             return await reference
         except errors.RuntimeEnvSetupError as error:
-            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_list_lines(error)[-1]}") from error
         except errors.RayActorError as error:
             if error.actor_init_failed:
-                raise NodeUnfitError(f"streamd cannot start there: {_last_line(error)}") from error
-            raise NodeLostError(_first_line(error)) from error
+                raise NodeUnfitError(f"streamd cannot start there: {_list_lines(error)[-1]}") from error
+            raise NodeLostError(_list_lines(error)[0]) from error
         except errors.RayError as error:
-            raise NodeLostError(_first_line(error)) from error
+            raise NodeLostError(_list_lines(error)[0]) from error
 
     def end(self) -> None:
         """Ends the actor and its decode processes."""
         self.ray.kill(self.actor)
 
 
-def _first_line(error: BaseException) -> str:
-    return _list_lines(error)[0]
-
-
-def _last_line(error: BaseException) -> str:
-    """Returns the last line of an error, where Ray puts what the node's own Python has raised."""
-    return _list_lines(error)[-1]
-
-
 def _list_lines(error: BaseException) -> list[str]:
+    """Returns the lines of an error. In the last one Ray puts what the node's own Python has raised."""
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import msgspec.structs
@@ -122,17 +122,15 @@ class NodeActor:
         if reason:
             raise StreamdError(reason)
         transform = command.transform and self._files.place_transform(command.transform, parcel.sources)
-        return replace(command, manifest=str(path), transform=transform, cache=self._place_cache(command), away=False)
-
-    def _place_cache(self, command: OpenStream) -> Any:
-        """Returns the place of a stream's cache on this node, writable if no other process here writes it."""
-        if command.cache is None:
-            return None
-        lock = Path(command.cache.folder) / lock_file_name(command.spec)
-        is_writable = command.number in self._locked or self._locks.acquire_lock(lock)
-        if is_writable:
-            self._locked[command.number] = lock
-        return replace(command.cache, writable=is_writable)
+        # Its cache on this node is written if no other process here writes it.
+        cache = command.cache
+        if cache is not None:
+            lock = Path(cache.folder) / lock_file_name(command.spec)
+            is_writable = command.number in self._locked or self._locks.acquire_lock(lock)
+            if is_writable:
+                self._locked[command.number] = lock
+            cache = replace(cache, writable=is_writable)
+        return replace(command, manifest=str(path), transform=transform, cache=cache, away=False)
 
     async def close_stream(self, number: int) -> None:
         """Closes a stream, of which no task is under way."""
@@ -216,9 +214,6 @@ class NodeFiles:
     def close(self) -> None:
         """Removes the folder. Processes that have a manifest open keep it."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._release_lock()
-
-    def _release_lock(self) -> None:
         os.close(self._lock)
 
 

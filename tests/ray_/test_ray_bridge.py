@@ -60,12 +60,17 @@ class BridgeRig:
 
     def add_node(self, name: str, node: NodeFake) -> NodeKeeper:
         node.spec = self.stream.spec
-        keeper = NodeKeeper(ClusterNode(name, name), cast("Cluster", None), self.bridge._streams, self.bridge)
+        bridge = self.bridge
+        keeper = NodeKeeper(
+            ClusterNode(name, name), cast("Cluster", None), bridge._streams, bridge._table, bridge._assign_tasks,
+            bridge._report_status,
+        )  # fmt: skip
         keeper.actor, keeper.state = cast("Any", node), "serving"
         keeper.proven.add(0)
-        self.bridge._keepers[name] = keeper
-        self.bridge.on_node_ready(keeper)
-        self.bridge.on_stream_proven(keeper, 0)
+        bridge._keepers[name] = keeper
+        bridge._table.add_node(name, 1)
+        bridge._table.add_stream(name, 0)
+        bridge._assign_tasks()
         return keeper
 
     def send_task(self, number: int) -> None:
@@ -94,7 +99,8 @@ async def bridged(stream: ServedStream) -> AsyncIterator[BridgeRig]:
     async with asyncio.TaskGroup() as bridge._group:
         sending = bridge._group.create_task(bridge._send_reports())
         asyncio.get_running_loop().add_reader(theirs, bridge._receive_commands)
-        bridge._handle_command(encode_command(OpenStream(0, str(stream.manifest_path), stream.spec)), [])
+        ours.send(bundle_records([encode_command(OpenStream(0, str(stream.manifest_path), stream.spec))]))
+        bridge._receive_commands()
         yield BridgeRig(bridge, ours, slots, stream)
         sending.cancel()
         asyncio.get_running_loop().remove_reader(theirs)
