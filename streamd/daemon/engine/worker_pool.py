@@ -328,6 +328,7 @@ class BridgeLink(WorkerLink[Task]):
     """A running bridge. It judges the deaths of its nodes' processes itself, and tries suspects in fresh ones."""
 
     cluster: ClusterStatus | None = None
+    leave_s = BRIDGE_LEAVE_S
 
     @classmethod
     async def start(cls, listener: WorkerListener, settings: ClusterSettings) -> Self:
@@ -346,11 +347,6 @@ class BridgeLink(WorkerLink[Task]):
         """See WorkerLink. What has to travel is given earlier, whatever a task costs."""
         del tasks_ahead
         return NODE_TASKS_AHEAD * (self.cluster.workers if self.cluster is not None else 0)
-
-    @property
-    def leave_s(self) -> float:
-        """See WorkerLink."""
-        return BRIDGE_LEAVE_S
 
     async def wait_for_exit(self) -> WorkerDied:
         """See WorkerLink. Ray ends its process a minute after it has lost the cluster's head."""
