@@ -7,6 +7,7 @@ own; the bridge copies the rows into the slots, once, and reports. When the daem
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from collections import OrderedDict, deque
@@ -55,6 +56,7 @@ from streamd.limits import (
     WORKER_RESPAWN_S,
 )
 from streamd.ray.cluster import Cluster, ClusterError, NodeLostError
+from streamd.ray.node_actor import NodeActor
 from streamd.ray.node_keeper import NodeKeeper, OfferedStream
 from streamd.ray.task_table import ClusterNode, NodeCall, TaskTable, choose_nodes
 from streamd.supervisor.worker_process import WorkerProcess
@@ -127,7 +129,7 @@ class Bridge:
                 case UnmapSlots(slots):
                     self._slots.unmap_slots(slots)
                 case OpenStream() as command:
-                    self._streams[command.number] = OfferedStream.offer(command)
+                    self._streams[command.number] = OfferedStream(command)
                     self._reference.open_stream(command)
                     for keeper in self._keepers.values():
                         keeper.update_streams()
@@ -148,7 +150,7 @@ class Bridge:
         if keeper.actor is None:
             return
         try:
-            await keeper.actor.close_stream(number)
+            await keeper.actor.call(NodeActor.close_stream, number)
         except NodeLostError as error:
             keeper.fail(error)
 
@@ -185,7 +187,9 @@ class Bridge:
         """Joins the cluster, and follows its list of nodes."""
         while True:
             try:
-                await self._cluster.join()
+                await asyncio.to_thread(self._cluster.join)
+                # ray.init may have set its own handler, which would end this process before its daemon has drained.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 break
             except ClusterError as error:
                 self._set_problem(str(error))
@@ -193,7 +197,7 @@ class Bridge:
         looking: asyncio.Future[list[ClusterNode]] | None = None
         while True:
             # A look that has not answered goes on: a second one would block another thread.
-            looking = looking or asyncio.ensure_future(self._cluster.list_nodes())
+            looking = looking or asyncio.ensure_future(asyncio.to_thread(self._cluster.list_nodes))
             done, _ = await asyncio.wait({looking}, timeout=CLUSTER_ANSWER_S)
             if not done:
                 self._set_problem(f"the head of the cluster at {self._cluster.address} does not answer")
@@ -258,7 +262,7 @@ class Bridge:
             self._assign_tasks()
             return
         try:
-            filled = await actor.fill_rows(records)
+            filled = await actor.call(NodeActor.fill_rows, records)
         except NodeLostError as error:
             # The call of an actor that was given up long ago may fail now. Another one has taken its place since.
             if keeper.actor is actor:

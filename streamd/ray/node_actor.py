@@ -326,7 +326,8 @@ class NodeWorkers:
         nbytes = compute_slot_bytes(spec, task.rows.size)
         free = self._free_slots.setdefault(nbytes, [])
         slot = free.pop() if free else next(self._slot_numbers)
-        outcome = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        outcome = loop.create_future()
         own = _NodeTask(
             next(self._task_numbers), task.stream, slot, nbytes, task.rows.size,
             np.arange(task.rows.size, dtype=np.uint16), task.ids, task.epoch, task.is_suspect,
@@ -339,19 +340,15 @@ class NodeWorkers:
             # Another process may have it mapped, but none writes to it: the one that had this task is gone.
             free.append(slot)
             return report, None
-        return report, self._lend_rows(own, compute_layout(spec, task.rows.size).size_bytes)
-
-    def _lend_rows(self, task: _NodeTask, nbytes: int) -> npt.NDArray[np.uint8]:
-        loop = asyncio.get_running_loop()
-        tensor = SlotTensor("rows", "uint8", (nbytes,), 0)
-        free = self._free_slots[task.slot_bytes]
+        # The rows are lent from the slot, which is free again when they are not needed any more.
+        tensor = SlotTensor("rows", "uint8", (compute_layout(spec, task.rows.size).size_bytes,), 0)
 
         def take_slot_back() -> None:
             # The array may die in any thread, in which Ray has stored the result.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(free.append, task.slot)
+                loop.call_soon_threadsafe(free.append, slot)
 
-        return build_leased_array(self._slots.map_slot(task.slot), tensor, take_slot_back)
+        return report, build_leased_array(self._slots.map_slot(slot), tensor, take_slot_back)
 
     def _assign_tasks(self) -> None:
         while self._suspects and (fresh := next((each for each in self._workers if each.is_fresh), None)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from streamd.errors import StreamdError
 from streamd.ipc.worker_messages import OpenStream, StreamReady, decode_report, format_error_reason
 from streamd.limits import NODE_RETRY_S, NODE_START_S
 from streamd.ray.cluster import Cluster, NodeLostError, RayNode
-from streamd.ray.node_actor import NodeDescription, StreamParcel, pack_stream
+from streamd.ray.node_actor import NodeActor, NodeDescription, StreamParcel, pack_stream
 from streamd.ray.task_table import ClusterNode, TaskTable
 
 # --- The streams that a bridge offers to nodes: what each needs to open one, and the pixels that it must make.
@@ -31,15 +31,10 @@ class OfferedStream:
     """One stream version. `pixel_id` is known when this host's own worker has opened it."""
 
     command: OpenStream
-    pixel_id: asyncio.Future[PixelId]
+    pixel_id: asyncio.Future[PixelId] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _parcel: StreamParcel | None = None
     _manifest: Any = None  # its reference in the object store
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @classmethod
-    def offer(cls, command: OpenStream) -> Self:
-        """Returns a stream whose pixels are not known yet."""
-        return cls(command, asyncio.get_running_loop().create_future())
 
     def withdraw(self) -> None:
         """Ends the wait of nodes for the pixels of a stream that is closed before anybody has opened it."""
@@ -120,7 +115,7 @@ class NodeKeeper:
         self._set_state("starting", self.node.describe_shortage(self.cluster.needed_resources))
         try:
             async with asyncio.timeout(NODE_START_S):
-                description = _description_decoder.decode(await self.actor.describe())
+                description = _description_decoder.decode(await self.actor.call(NodeActor.describe))
         except TimeoutError as error:
             why = self.reason or "its processors or its environment were not ready"
             raise StreamdError(f"its actor did not start within {NODE_START_S:.0f} s: {why}") from error
@@ -149,9 +144,10 @@ class NodeKeeper:
             async with asyncio.timeout(NODE_START_S):
                 wanted = await asyncio.shield(stream.pixel_id)
                 parcel = await stream.pack()
-                if not await actor.has_manifest(parcel.manifest_key):
-                    await actor.receive_manifest(parcel.manifest_key, await stream.put_manifest(self.cluster.put_bytes))
-                report = decode_report(await actor.open_stream(msgspec.msgpack.encode(parcel)))
+                if not await actor.call(NodeActor.has_manifest, parcel.manifest_key):
+                    reference = await stream.put_manifest(self.cluster.put_bytes)
+                    await actor.call(NodeActor.receive_manifest, parcel.manifest_key, reference)
+                report = decode_report(await actor.call(NodeActor.open_stream, msgspec.msgpack.encode(parcel)))
             if not isinstance(report, StreamReady):
                 reason = getattr(report, "reason", "it gave no answer")
             elif PixelId(report.pixel_id) != wanted:
@@ -164,11 +160,11 @@ class NodeKeeper:
         except _FAULTS as error:
             reason = format_error_reason(error)
         if number not in self.streams:  # closed meanwhile
-            await actor.close_stream(number)
+            await actor.call(NodeActor.close_stream, number)
         elif reason:
             self.refusals[number] = reason
             if number not in self._opened:  # else the node may still have tasks of it
-                await actor.close_stream(number)
+                await actor.call(NodeActor.close_stream, number)
         else:
             self.proven.add(number)
             self._opened.add(number)

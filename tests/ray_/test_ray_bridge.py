@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -42,6 +42,9 @@ class NodeFake:
     def __init__(self, *bad: BadSample) -> None:
         self.bad = bad
         self.calls = 0
+
+    async def call(self, _method: Callable[..., Any], records: list[bytes]) -> FilledRows:
+        return await self.fill_rows(records)
 
     async def fill_rows(self, records: list[bytes]) -> FilledRows:
         self.calls += 1

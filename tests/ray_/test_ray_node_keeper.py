@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -35,6 +35,9 @@ class ActorFake:
         self.manifests: dict[str, int] = {}
         self.closed: list[int] = []
         self.has_ended = False
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return await getattr(self, method.__name__)(*arguments)
 
     async def describe(self) -> bytes:
         return msgspec.json.encode(NodeDescription(self.version, "host", 1))
@@ -77,7 +80,7 @@ class KeeperRig:
     workers_per_node = 1
 
     def __init__(self, actor: ActorFake, stream: ServedStream, free: float = 2.0) -> None:
-        offered = OfferedStream.offer(OpenStream(0, str(stream.manifest_path), stream.spec))
+        offered = OfferedStream(OpenStream(0, str(stream.manifest_path), stream.spec))
         offered.pixel_id.set_result(PIXELS)
         self.streams = {0: offered}
         self.actor, self.table = actor, RecordedTable()
