@@ -397,9 +397,6 @@ class ReferenceWorker:
 
     # --- WorkerListener
 
-    def on_worker_started(self, worker: object) -> None:
-        """Is never called: `run` starts the process itself."""
-
     def on_worker_reports(self, worker: object, reports: Sequence[WorkerReport]) -> None:
         """Hands on what the process says about streams."""
         del worker
@@ -408,9 +405,6 @@ class ReferenceWorker:
 
     def on_worker_waiting(self, worker: object, progress: RowProgress) -> None:
         """Is never called: the process has no task."""
-
-    def on_worker_died(self, worker: object, death: WorkerDied) -> None:
-        """Is never called: `run` waits for the end itself."""
 
 
 def write_rows(spec: StreamSpec, task: FillRows, rows: npt.NDArray[np.uint8], memory: memoryview) -> None:

@@ -366,7 +366,7 @@ class NodeWorkers:
                 return
             min(able, key=lambda each: len(each.tasks)).send_task(self._queue.popleft(), self._slots)
 
-    # --- WorkerListener
+    # --- WorkerListener, and the beginning and end of a process
 
     def on_worker_started(self, worker: WorkerProcess[_NodeTask]) -> None:
         """Opens all streams in a new process, and gives it tasks."""

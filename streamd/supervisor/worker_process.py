@@ -228,19 +228,13 @@ TaskT = TypeVar("TaskT", bound=FillRows | InspectRows)
 
 
 class WorkerListener(Protocol):
-    """Receives the events of workers. All calls come on the event loop's thread."""
-
-    def on_worker_started(self, worker: Any) -> None:
-        """A worker has started and knows no stream yet."""
+    """Receives what a running worker says. All calls come on the event loop's thread."""
 
     def on_worker_reports(self, worker: Any, reports: Sequence[WorkerReport]) -> None:
         """A worker has sent these reports in one datagram."""
 
     def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
         """A worker has waited for a file beyond the deadline. Called once for each place that it waits at."""
-
-    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
-        """A worker has ended; `worker.take_back_tasks(death.tasks)` are those that it has not finished."""
 
 
 class WorkerLink(Generic[TaskT]):
@@ -515,7 +509,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         at = self._page.read_row_progress()
         if condition is not WorkerCondition.WAITING or at == self._last_waiting_progress:
             self._kill_for(condition)
-        elif at != self._last_waiting_progress:
+        else:
             self._last_waiting_progress = at
             self._listener.on_worker_waiting(self, at)
 
