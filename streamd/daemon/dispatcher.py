@@ -253,9 +253,7 @@ class Dispatcher:
                 )
                 return bool(released)
             case ReceiptSeen(epoch, digest, ok, timing):
-                self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
-                if timing is not None:
-                    self._status_builder.on_epoch_timing_reported(connection.session, timing)
+                self._status_builder.on_epoch_received(connection.session, epoch, timing, time.monotonic())
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 name, number = connection.stream.spec.name, connection.session
@@ -317,11 +315,11 @@ class Dispatcher:
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """Pauses a stream whose data are missing. Its trainers wait until the data return."""
-        self._status_builder.on_stream_paused(stream, reason)
+        self._status_builder.set_stream_paused(stream, reason)
         self._handle_scheduler_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
     def on_data_returned(self, stream: str) -> None:
-        self._status_builder.on_stream_resumed(stream)
+        self._status_builder.set_stream_paused(stream, None)
         self._handle_scheduler_events(StreamResumed(stream))
 
     def on_worker_lost(self) -> None:
@@ -392,7 +390,7 @@ class Dispatcher:
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved; the status reports it."""
-        self._status_builder.set_reload_failed(failed=failed)
+        self._status_builder.reload_failed = failed
 
     # --- actions
 

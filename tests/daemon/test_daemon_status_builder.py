@@ -74,7 +74,7 @@ class StatusRig:
             self.builder.on_batch_produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
-        self.builder.on_epoch_received(max((0, *self.builder._sessions)), -1, now_s)  # else it is not known yet
+        self.builder.on_epoch_received(max((0, *self.builder._sessions)), -1, None, now_s)  # else it is not known yet
         return self.status(now_s).streams[0].decodes_per_batch
 
     def status(self, now_s: float = 1.0, *, is_draining: bool = False) -> DaemonStatus:
@@ -115,7 +115,7 @@ def test_decodes_per_batch_is_known_after_an_epoch_and_explained_before(rig: Sta
     rig.subscribe(1)
     rig.send(1, 10, 5.0)
     (early,) = rig.status(6.0).streams
-    rig.builder.on_epoch_received(1, 0, 6.0)
+    rig.builder.on_epoch_received(1, 0, None, 6.0)
     (told,) = rig.status(6.0).streams
     (late,) = rig.status(60.0).streams
     assert (early.decodes_per_batch, told.decodes_per_batch, late.decodes_per_batch) == (None, 1.0, None)
@@ -236,7 +236,7 @@ def test_a_received_epoch_counts_as_taken_to_its_end(rig: StatusRig) -> None:
     session.finish_epoch()
     rig.send(1, 10, 1.0)
     assert (rig.session(1, 1.0).epoch, rig.session(1, 1.0).step) == (0, 0)
-    rig.builder.on_epoch_received(1, 0, 2.0)
+    rig.builder.on_epoch_received(1, 0, None, 2.0)
     assert (rig.session(1, 2.0).epoch, rig.session(1, 2.0).step, rig.session(1, 2.0).in_flight) == (1, 0, 0)
 
 
@@ -263,8 +263,9 @@ def test_an_epoch_timing_belongs_to_its_session_and_is_ignored_after_its_end(rig
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     rig.subscribe(1)
     rig.subscribe(2)
-    rig.builder.on_epoch_timing_reported(2, timing)
-    rig.builder.on_epoch_timing_reported(3, timing)
+    rig.builder.on_epoch_received(2, 0, timing, 1.0)
+    rig.builder.on_epoch_received(3, 0, timing, 1.0)
+    rig.builder.on_epoch_received(2, 1, None, 1.0)  # says nothing of its time
     assert [rig.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
@@ -362,18 +363,18 @@ def test_a_paused_stream_is_stopped_until_it_resumes_or_changes(rig: StatusRig) 
     def stopped() -> str | None:
         return rig.status().streams[0].stopped
 
-    rig.builder.on_stream_paused("train", "it waits")
+    rig.builder.set_stream_paused("train", "it waits")
     assert (stopped(), rig.builder.is_stream_paused("train")) == ("it waits", True)
-    rig.builder.on_stream_resumed("train")
+    rig.builder.set_stream_paused("train", None)
     assert (stopped(), rig.builder.is_stream_paused("train")) == (None, False)
-    rig.builder.on_stream_paused("train", "it waits")
+    rig.builder.set_stream_paused("train", "it waits")
     rig.builder.on_stream_changed("train")
     assert stopped() is None
 
 
 def test_a_failed_reload_is_shown_until_one_succeeds(rig: StatusRig) -> None:
     for failed in (True, False):
-        rig.builder.set_reload_failed(failed=failed)
+        rig.builder.reload_failed = failed
         assert rig.status().reload_failed == failed
 
 
