@@ -73,10 +73,6 @@ class GateProcess:
         self._descriptors: socket.socket | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process is not None else 0
-
     async def start(self, role: Role, settings: Mapping[str, Any], inherited: socket.socket | None = None) -> None:
         """Starts `python -m streamd.gate` with these settings and a copy of `inherited`. Raises OSError."""
         with open_child_link(socket.SOCK_STREAM) as (ours, theirs), open_child_link() as (descriptors, given):
@@ -388,11 +384,6 @@ class GateKeeper:
     def list_socket_folders(self) -> list[Path]:
         """Returns the folders of the gates' sockets."""
         return [each.path.parent for each in self._gates.values() if each.is_ready and each.path]
-
-    def list_pids(self) -> list[int]:
-        """Returns the processes of the door and the gates."""
-        processes = [self._door, *(each.process for each in self._running.values())]
-        return [each.pid for each in processes if each is not None]
 
     def close(self) -> None:
         """Stops waiting for clients, and ends the door and all gates."""

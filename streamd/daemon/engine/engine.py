@@ -90,10 +90,6 @@ class BatchEngine:
         self._cluster: ClusterStatus | None = None
 
     @property
-    def worker_pids(self) -> list[int]:
-        return [worker.pid for worker in self._pool.workers]
-
-    @property
     def worker_death_count(self) -> int:
         return self._pool.death_count
 
