@@ -26,7 +26,6 @@ from streamd.core.text import format_count, format_list
 from streamd.daemon.batch_sender import SpawnTask
 from streamd.daemon.data_watch import (
     FileSystemEvents,
-    SlowLookup,
     build_place_lookups,
     wait_for_mount,
     warn_of_newer_label_files,
@@ -383,8 +382,12 @@ class Daemon:
         Without a manager it does not wait, and the listing reports what is missing. Returns the configuration to
         continue with, since SIGHUP reloads it during the wait.
         """
-        lookups, reported = self._build_data_place_lookups(config), ""
+        lookups, reported = None, ""
         while self._manager.address is not None:
+            # A stream with a manifest needs no listing, and the engine waits for its data while others are served.
+            if lookups is None:
+                wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
+                lookups = build_place_lookups(stream for name, stream in config.streams.items() if name in wanted)
             answers = await asyncio.gather(*(each.wait_for_answer() for each in lookups))
             absent = "; ".join(reason for reason in dict.fromkeys(answers) if reason)
             if not absent:
@@ -405,13 +408,8 @@ class Daemon:
                     config = keep_daemon_settings(config, self._load_config())
                 except (StreamdError, OSError) as error:
                     log_reload_refusal(error)
-                lookups, reported = self._build_data_place_lookups(config), ""
+                lookups, reported = None, ""
         return config
-
-    def _build_data_place_lookups(self, config: Config) -> list[SlowLookup[str]]:
-        # A stream with a manifest needs no listing, and the engine waits for its data while other streams are served.
-        wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
-        return build_place_lookups(stream for name, stream in config.streams.items() if name in wanted)
 
     async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """Opens the configuration's streams. First lists those without a manifest, or all of them with `list_again`."""

@@ -265,6 +265,7 @@ class WorkerLink(Generic[TaskT]):
         # is reported by `wait_for_exit`, and its tasks, these included, go back to the listener.
         self._unread_watchdog = Watchdog(process.pid, lambda: self.row_progress, unread_s, self._on_unread_records)
         self._sender = DatagramSender(link, on_closed=lambda: None, on_waiting=self._unread_watchdog.note_work)
+        self._killed_for: WorkerCondition | None = None
         self.tasks: dict[int, TaskT] = {}
         self.is_fresh = True  # was never given a task
         self.has_suspect = False  # its task is a suspect; it gets no other beside it
@@ -337,7 +338,7 @@ class WorkerLink(Generic[TaskT]):
         self._kill_for(condition if is_stopped else WorkerCondition.NOT_READING)
 
     def _kill_for(self, condition: WorkerCondition) -> None:
-        del condition
+        self._killed_for = self._killed_for or condition
         kill_child(self._process)
 
     def remove_finished_task(self, number: int) -> TaskT:
@@ -436,7 +437,6 @@ class WorkerProcess(WorkerLink[TaskT]):
             process.pid, page.read_transform_trial, row_deadline_s, self._on_transform_trial_overdue
         )
         self._untried_streams: set[int] = set()  # numbers of streams whose transforms it has yet to try
-        self._killed_for: WorkerCondition | None = None
         self._last_waiting_progress: RowProgress | None = None
 
     @classmethod
@@ -517,11 +517,6 @@ class WorkerProcess(WorkerLink[TaskT]):
         """Kills a worker that is stuck in a transform. WAITING is no fault: files of streams are opened before it."""
         if condition is not WorkerCondition.WAITING:
             self._kill_for(condition)
-
-    def _kill_for(self, condition: WorkerCondition) -> None:
-        """See WorkerLink."""
-        self._killed_for = self._killed_for or condition
-        kill_child(self._process)
 
     def close(self) -> None:
         """See WorkerLink."""
