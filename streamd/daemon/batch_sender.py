@@ -146,18 +146,15 @@ class BatchSender:
         for connection, delivery in queue:
             deliveries[connection.session].append(delivery)
         for session, connection in connections.items():
-            # The effort of decoding counts for the batches that the connection had to wait for.
+            # The effort of decoding counts for the batches that the connection had to wait for. The slot of one may be
+            # free by now, or hold another batch.
             batches = [batch for _, batch in deliveries[session]]
             awaited = [batch for batch in batches if connection.session in batch.awaited_by]
             connection.supply_counter.add_batches(
-                len(batches), [batch.effort for batch in awaited if self._is_still_in_slot(batch)]
+                len(batches), [batch.effort for batch in awaited if self._batches.get(batch.message.slot) is batch]
             )
             for start in range(0, len(deliveries[session]), _MAX_MESSAGE_BATCHES):
                 self._send_to_connection(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
-
-    def _is_still_in_slot(self, batch: OutgoingBatch) -> bool:
-        """Whether a batch still lies in its slot. The slot may be free by now, or hold another batch."""
-        return self._batches.get(batch.message.slot) is batch
 
     def _send_to_connection(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
         """Sends batches to one client, unless it is gone."""
@@ -168,7 +165,7 @@ class BatchSender:
         batches = [batch for _, batch in deliveries]
         # A queued batch is leased by the session, so its slot is stable unless the client released the batch before it
         # was sent. No client of ours does that.
-        if not all(map(self._is_still_in_slot, batches)):
+        if any(self._batches.get(batch.message.slot) is not batch for batch in batches):
             self._on_unreachable(connection.session)
             return
         if self.preview.has_waiters:

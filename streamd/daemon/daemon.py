@@ -10,12 +10,12 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from streamd.config.load import ConfigInput, add_error_locations, load_config
 from streamd.config.rules import list_unserved_settings
@@ -24,7 +24,12 @@ from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.text import format_count, format_list
 from streamd.daemon.batch_sender import SpawnTask
-from streamd.daemon.data_watch import DataPlaceLookups, FileSystemEvents, wait_for_mount, warn_of_newer_label_files
+from streamd.daemon.data_watch import (
+    FileSystemEvents,
+    build_place_lookups,
+    wait_for_mount,
+    warn_of_newer_label_files,
+)
 from streamd.daemon.descriptor_allowance import compute_descriptor_allowance
 from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import BatchEngine
@@ -63,7 +68,7 @@ _STDERR_DESCRIPTOR: Final = 2
 _SHOWN_FILES: Final = 3  # of those removed, in a line
 
 
-class _DaemonStopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
+class _DaemonStopped(Exception):  # noqa: N818 - no error
     """Ends the task group of a daemon that was asked to stop."""
 
 
@@ -136,7 +141,7 @@ class Daemon:
                 log.info("daemon.draining", "disconnecting the trainers", sessions=dispatcher.session_count)
                 # The first signal has set this event. Cleared, it reports the second one.
                 self._stop_requested.clear()
-                self._manager.notify_stopping(f"disconnecting {format_count(dispatcher.session_count, 'trainer')}")
+                self._manager.notify("stopping", f"disconnecting {format_count(dispatcher.session_count, 'trainer')}")
                 dispatcher.drain_sessions()
                 try:
                     async with asyncio.timeout(DRAIN_S):
@@ -147,7 +152,7 @@ class Daemon:
                     )
                 await dispatcher.close()
                 self._close_endpoint()
-                _raise_daemon_stopped()
+                raise _DaemonStopped  # noqa: TRY301 - it leaves the task group, and everything in it
         except* _DaemonStopped:
             log.info("daemon.stopped", "done")
         except* StreamdError as errors:
@@ -184,12 +189,12 @@ class Daemon:
         if warning := config.memory_warning:
             log.warning("memory.beyond", warning)
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
-        self._manager.notify_starting("lists the samples")
+        self._manager.notify("starting", "lists the samples")
         config = await self._wait_for_data_places(config)
         streams = await self._list_and_open_streams(config, list_again=self._rescan)
         engine = BatchEngine(streams, self._slots, self._stats, hire_workers(config))
         await engine.find_missing_data()
-        self._manager.notify_starting("starts the workers")
+        self._manager.notify("starting", "starts the workers")
         _spawn_task(group, engine.run(), name="engine")
         await measure_shuffles_in_thread(streams)  # while the workers start, before any status is built
         with add_error_locations(config):
@@ -223,7 +228,7 @@ class Daemon:
         reloader = Reloader(config, partial(self._load_config_and_streams, engine), dispatcher, engine, self._allowance)
         self._reloads = _spawn_task(group, self._reload_on_request(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
-        _warn_of_newer_labels(config, streams, engine)
+        warn_of_newer_label_files(config, streams, engine.streams_without_data)
         _spawn_task(group, self._keep_files(dispatcher), name="files")
         # Trainers are served now: the log, the service manager and `on_ready` hear of it.
         log.info(
@@ -233,7 +238,7 @@ class Daemon:
             workers=config.worker_count,
             seconds=time.monotonic() - began_s,
         )
-        self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
+        self._manager.notify("ready", format_status_headline(dispatcher.build_status()))
         if self._manager.watchdog_s is not None:
             _spawn_task(group, self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
@@ -377,15 +382,23 @@ class Daemon:
         Without a manager it does not wait, and the listing reports what is missing. Returns the configuration to
         continue with, since SIGHUP reloads it during the wait.
         """
-        lookups, reported = self._build_data_place_lookups(config), ""
-        while self._manager.is_present and (absent := "; ".join(await lookups.find_absence_reasons())):
+        lookups, reported = None, ""
+        while self._manager.address is not None:
+            # A stream with a manifest needs no listing, and the engine waits for its data while others are served.
+            if lookups is None:
+                wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
+                lookups = build_place_lookups(stream for name, stream in config.streams.items() if name in wanted)
+            answers = await asyncio.gather(*(each.wait_for_answer() for each in lookups))
+            absent = "; ".join(reason for reason in dict.fromkeys(answers) if reason)
+            if not absent:
+                break
             if absent != reported:
                 reported = absent
                 log.error(
                     "data.absent",
                     f"the daemon waits for data: {absent}; mount it, or correct the path and restart or send SIGHUP",
                 )
-                self._manager.notify_starting(f"waits for {absent}")
+                self._manager.notify("starting", f"waits for {absent}")
             await wait_for_mount(self._reload_requested)
             if self._reload_requested.is_set():
                 self._reload_requested.clear()
@@ -395,13 +408,8 @@ class Daemon:
                     config = keep_daemon_settings(config, self._load_config())
                 except (StreamdError, OSError) as error:
                     log_reload_refusal(error)
-                lookups, reported = self._build_data_place_lookups(config), ""
+                lookups, reported = None, ""
         return config
-
-    def _build_data_place_lookups(self, config: Config) -> DataPlaceLookups:
-        # A stream with a manifest needs no listing, and the engine waits for its data while other streams are served.
-        wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
-        return DataPlaceLookups(stream for name, stream in config.streams.items() if name in wanted)
 
     async def _list_and_open_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """Opens the configuration's streams. First lists those without a manifest, or all of them with `list_again`."""
@@ -433,7 +441,7 @@ class Daemon:
     async def _load_config_and_streams(self, engine: BatchEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
         streams = await self._list_and_open_streams(config, list_again=False)
-        _warn_of_newer_labels(config, streams, engine)
+        warn_of_newer_label_files(config, streams, engine.streams_without_data)
         return config, streams
 
     async def _reload_on_request(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
@@ -442,9 +450,9 @@ class Daemon:
             await self._reload_requested.wait()
             # Cleared before the configuration is read, so that a later change is never missed.
             self._reload_requested.clear()
-            self._manager.notify_reloading("reads the configuration again")
+            self._manager.notify("reloading", "reads the configuration again")
             dispatcher.set_reload_failed(failed=not await reloader.reload_streams())
-            self._manager.notify_ready(format_status_headline(dispatcher.build_status()))
+            self._manager.notify("ready", format_status_headline(dispatcher.build_status()))
 
     def _handle_sighup(self) -> None:
         """Requests a reload; or a stop, if the daemon was started in a terminal and the terminal is gone."""
@@ -469,7 +477,7 @@ class Daemon:
                 progress_count=dispatcher.finished_work_count,
                 now_s=time.monotonic(),
             ):
-                self._manager.notify_watchdog(format_status_headline(dispatcher.build_status()))
+                self._manager.notify("working", format_status_headline(dispatcher.build_status()))
             else:
                 log.error("daemon.stuck", "batches are requested, but none makes progress: waiting to be restarted")
             await asyncio.sleep(watchdog_s / 2)
@@ -487,16 +495,6 @@ class Daemon:
         log.error("daemon.failed", context.get("message", "a callback failed"), error=error)
         self._failure = self._failure or error or RuntimeError(str(context.get("message")))
         self._stop_requested.set()
-
-
-def _raise_daemon_stopped() -> NoReturn:
-    raise _DaemonStopped
-
-
-def _warn_of_newer_labels(config: Config, streams: Iterable[ServedStream], engine: BatchEngine) -> None:
-    """Warns of label files that are newer than their manifest, for the streams whose data are there."""
-    away = engine.streams_without_data
-    warn_of_newer_label_files(config, (each for each in streams if each.spec.name not in away))
 
 
 def _spawn_task(

@@ -203,19 +203,15 @@ def _strip_glob_pattern(path: Path) -> Path:
     return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
 
 
-class DataPlaceLookups:
-    """Checks whether the data that streams name are there. Their file systems may never answer."""
+def build_place_lookups(streams: Iterable[StreamConfig]) -> list[SlowLookup[str]]:
+    """Returns a lookup of each place that streams name.
 
-    def __init__(self, streams: Iterable[StreamConfig]) -> None:
-        self._lookups = [
-            SlowLookup(partial(find_place_absence_reason, path), f"{str(path)!r}: {NO_ANSWER}")
-            for path in dict.fromkeys(path for stream in streams for path in stream.data_paths)
-        ]
-
-    async def find_absence_reasons(self) -> list[str]:
-        """Returns a message for each place that is missing, is an empty folder, or cannot be reached now."""
-        answers = await asyncio.gather(*(lookup.wait_for_answer() for lookup in self._lookups))
-        return [absence for absence in dict.fromkeys(answers) if absence]
+    Its answer says that the place is missing, is an empty folder, or cannot be reached now; "" if data are there.
+    """
+    return [
+        SlowLookup(partial(find_place_absence_reason, path), f"{str(path)!r}: {NO_ANSWER}")
+        for path in dict.fromkeys(path for stream in streams for path in stream.data_paths)
+    ]
 
 
 def find_place_absence_reason(path: Path) -> str:
@@ -251,9 +247,14 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
         mounts.close()
 
 
-def warn_of_newer_label_files(config: Config, streams: Iterable[ServedStream]) -> None:
-    """Warns of label files newer than the manifest. Returns at once: warnings follow when file systems answer."""
+def warn_of_newer_label_files(config: Config, streams: Iterable[ServedStream], away: Collection[str] = ()) -> None:
+    """Warns of label files newer than the manifest, except of streams whose data are `away`.
+
+    Returns at once: warnings follow when file systems answer.
+    """
     for each in streams:
+        if each.spec.name in away:
+            continue
         if files := config.streams[each.spec.name].label_files:
             asked = ask_in_thread(partial(find_files_newer_than_manifest, files, each.manifest_path))
             asked.add_done_callback(partial(_log_newer_label_files, each.spec.name))

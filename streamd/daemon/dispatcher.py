@@ -7,19 +7,18 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamd.core import log
-from streamd.core.counters import ProcessStats
-from streamd.core.leaky_bucket import TimeShares
+from streamd.core.counters import DaemonGauge, ProcessStats
+from streamd.core.leaky_bucket import LeakyBucket, TimeShares
 from streamd.core.status import ClusterStatus, DaemonStatus
 from streamd.daemon.batch_sender import BatchSender, ReceiptSender, SpawnTask
 from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
-from streamd.daemon.queries import AnswerCache, QueryResponder
-from streamd.daemon.sessions import OWN_USER, Connection, SessionManager
+from streamd.daemon.sessions import OWN_USER, Connection, SessionManager, build_unknown_stream_refusal
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
@@ -35,6 +34,7 @@ from streamd.ipc.messages import (
     Draining,
     Goodbye,
     MonitorAt,
+    Names,
     NoSession,
     Ping,
     Pong,
@@ -43,11 +43,22 @@ from streamd.ipc.messages import (
     ReceiptSeen,
     Refused,
     SlotsGone,
+    Stats,
+    StatusNow,
+    Streams,
     Subscribe,
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
-from streamd.limits import LOOP_BURST_S, LOOP_SHARE, NODE_TASKS_AHEAD
+from streamd.limits import (
+    ANSWER_AGE_S,
+    ANSWER_BURST_S,
+    ANSWER_SHARE,
+    LOOP_BURST_S,
+    LOOP_SHARE,
+    MAX_NAMES,
+    NODE_TASKS_AHEAD,
+)
 from streamd.scheduler.events import (
     Action,
     AdmitSession,
@@ -76,6 +87,57 @@ from streamd.scheduler.events import (
     WorkersChanged,
 )
 from streamd.scheduler.scheduler import Scheduler
+
+# --- Encoded answers to questions that need no session, shared by all who ask: a flood of questions makes few answers.
+
+QueryMessage = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
+ReadClock = Callable[[], float]
+
+
+class AnswerCache:
+    """Keeps the last answer of each kind. Lives on the event loop.
+
+    While making answers takes less than ANSWER_SHARE of the time, after a burst of ANSWER_BURST_S, every answer is made
+    anew. Beyond that, a kept one is given until it is ANSWER_AGE_S old. `read_clock_s` and `read_spent_s` are the
+    monotonic time and the processor time of this thread.
+    """
+
+    def __init__(self, read_clock_s: ReadClock = time.monotonic, read_spent_s: ReadClock = time.thread_time) -> None:
+        self._read_clock_s, self._read_spent_s = read_clock_s, read_spent_s
+        self._answers: dict[type, tuple[bytes, float]] = {}  # each encoded, and when it was made
+        self._streams_answer: bytes | None = None
+        self._spent = LeakyBucket(ANSWER_SHARE, time_s=read_clock_s())  # seconds spent on answers
+
+    def get_or_make_answer(self, question: QueryMessage, make_answer: Callable[[], bytes]) -> bytes:
+        """Returns the encoded answer to a question: the same bytes for all who ask, unless the question has facts."""
+        if isinstance(question, (AskMonitor, AskNames)):
+            return make_answer()
+        if isinstance(question, AskStreams):
+            if self._streams_answer is None:
+                self._streams_answer = make_answer()
+            return self._streams_answer
+        # A new answer if time allows, else the one that was kept.
+        kind = type(question)
+        now_s, kept = self._read_clock_s(), self._answers.get(kind)
+        is_spent = self._spent.compute_level(now_s) > ANSWER_BURST_S
+        if kept is not None and is_spent and now_s < kept[1] + ANSWER_AGE_S:
+            return kept[0]
+        began_s = self._read_spent_s()
+        encoded = make_answer()
+        self._spent.add(self._read_spent_s() - began_s, now_s)
+        self._answers[kind] = encoded, now_s
+        return encoded
+
+    def forget_streams_answer(self) -> None:
+        """Makes the answer to AskStreams anew when it is next asked for. Until then it holds."""
+        self._streams_answer = None
+
+
+# --- Turns messages into scheduler events, and scheduler actions into messages, tasks and memory.
+
+_NO_MONITOR_TEXT: Final = (
+    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and restart it"
+)
 
 
 class Dispatcher:
@@ -107,7 +169,7 @@ class Dispatcher:
         self._router = router
         self.stats = stats
         self._status_builder = status_builder
-        self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
+        self._monitor = monitor
         self._answers = AnswerCache()
         boot = self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._unreachable_sessions: list[int] = []
@@ -156,11 +218,23 @@ class Dispatcher:
 
     def build_status(self) -> DaemonStatus:
         """Returns the status of the daemon as of now."""
-        return self._query_responder.build_status(is_draining=self._is_draining)
+        return self._status_builder.build_status(
+            self._scheduler, time.monotonic(), slots=len(self._slots), is_draining=self._is_draining
+        )
 
     def collect_stats_values(self) -> dict[str, dict[str, float]]:
-        """Returns the counters and times that a client gets for `stats`, by group and name."""
-        return self._query_responder.collect_stats_values(len(self._connections))
+        """Returns the counters, times and present gauges that a client gets for `stats`, by group and name."""
+        gauges: dict[DaemonGauge, float] = {
+            "sessions": len(self._connections),
+            "memory_used_bytes": self._scheduler.used_bytes,
+            "slots": len(self._slots),
+            "producing": self._scheduler.producing_count,
+            "slot_wait_s": self._scheduler.slot_wait_s,
+        }
+        numbers = self.stats.values_by_group()
+        numbers["daemon"] = dict(gauges.items())
+        numbers["rules"] = dict(self._scheduler.checks_by_rule.items())
+        return numbers
 
     async def wait_until_no_sessions(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `interrupt` is set."""
@@ -215,15 +289,33 @@ class Dispatcher:
                 if event is not None:
                     self._handle_scheduler_events(event)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                responder, count, is_draining = self._query_responder, len(self._connections), self._is_draining
-                answer = self._answers.get_or_make_answer(
-                    message,
-                    lambda: encode_message(
-                        responder.answer_query(message, session_count=count, is_draining=is_draining)
-                    ),
-                )
+                answer = self._answers.get_or_make_answer(message, lambda: encode_message(self._answer_query(message)))
                 self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), answer))
         return False
+
+    def _answer_query(self, question: QueryMessage) -> DaemonMessage:
+        """Returns the answer to a question that needs no session, as of now."""
+        match question:
+            case AskStreams():
+                return Streams({name: stream.spec for name, stream in self._streams.items()})
+            case AskStats():
+                return Stats(self.collect_stats_values())
+            case AskStatus():
+                return StatusNow(self.build_status())
+            case AskMonitor():
+                return self._monitor or Refused("usage", _NO_MONITOR_TEXT)
+            case AskNames(name, sample_ids):
+                stream = self._streams.get(name)
+                if stream is None:
+                    return build_unknown_stream_refusal(name, self._streams)
+                if len(sample_ids) > MAX_NAMES:
+                    text = f"{len(sample_ids)} names were requested at once; ask for at most {MAX_NAMES}"
+                    return Refused("usage", text)
+                last = stream.spec.samples - 1
+                strange = next((each for each in sample_ids if not 0 <= each <= last), None)
+                if strange is not None:
+                    return Refused("usage", f"stream {name!r} has sample ids 0 to {last}, not {strange}")
+                return Names(tuple(map(stream.format_file_name, sample_ids)))
 
     def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> bool:
         """Handles a message of a session, and returns whether it was due."""
@@ -253,9 +345,7 @@ class Dispatcher:
                 )
                 return bool(released)
             case ReceiptSeen(epoch, digest, ok, timing):
-                self._status_builder.on_epoch_received(connection.session, epoch, time.monotonic())
-                if timing is not None:
-                    self._status_builder.on_epoch_timing_reported(connection.session, timing)
+                self._status_builder.on_epoch_received(connection.session, epoch, timing, time.monotonic())
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 name, number = connection.stream.spec.name, connection.session
@@ -317,11 +407,11 @@ class Dispatcher:
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """Pauses a stream whose data are missing. Its trainers wait until the data return."""
-        self._status_builder.on_stream_paused(stream, reason)
+        self._status_builder.set_stream_paused(stream, reason)
         self._handle_scheduler_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
     def on_data_returned(self, stream: str) -> None:
-        self._status_builder.on_stream_resumed(stream)
+        self._status_builder.set_stream_paused(stream, None)
         self._handle_scheduler_events(StreamResumed(stream))
 
     def on_worker_lost(self) -> None:
@@ -392,7 +482,7 @@ class Dispatcher:
 
     def set_reload_failed(self, *, failed: bool) -> None:
         """Records whether the last reload left a part of the configuration unserved; the status reports it."""
-        self._status_builder.set_reload_failed(failed=failed)
+        self._status_builder.reload_failed = failed
 
     # --- actions
 

@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -122,14 +122,10 @@ def _end_with_owner(life: int, folder: str) -> None:
     os._exit(1)
 
 
-def _exit_on_sigterm(*_: object) -> NoReturn:
-    raise SystemExit(1)
-
-
 def main() -> None:
     """Runs the process: reads the request, serves it, and removes its folder."""
     correct_inherited_state()
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # until the daemon's loop handles it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # until the daemon's loop handles it
     life = int(sys.argv[1])
     os.set_inheritable(life, False)
     request = _request_decoder.decode(Path(f"/proc/self/fd/{life}").read_bytes())

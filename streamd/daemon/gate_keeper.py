@@ -73,10 +73,6 @@ class GateProcess:
         self._descriptors: socket.socket | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process is not None else 0
-
     async def start(self, role: Role, settings: Mapping[str, Any], inherited: socket.socket | None = None) -> None:
         """Starts `python -m streamd.gate` with these settings and a copy of `inherited`. Raises OSError."""
         with open_child_link(socket.SOCK_STREAM) as (ours, theirs), open_child_link() as (descriptors, given):
@@ -109,21 +105,18 @@ class GateProcess:
         link.send_frame(identity, frame)
         return True
 
-    def _watch_unread_frames(self, is_full: bool) -> None:
-        """Ends a process that has taken nothing for GATE_UNREAD_S while frames wait for it."""
+    def _watch_unread_frames(self, is_full: bool, taken_bytes: int | None = None) -> None:
+        """Ends a process that has taken nothing for GATE_UNREAD_S, `taken_bytes` in all, while frames wait for it."""
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
         if is_full and self._link is not None:
+            if self._link.taken_bytes == taken_bytes:
+                self.kill()
+                return
             self._unread_timer = asyncio.get_running_loop().call_later(
-                GATE_UNREAD_S, self._check_taken_bytes, self._link, self._link.taken_bytes
+                GATE_UNREAD_S, self._watch_unread_frames, is_full, self._link.taken_bytes
             )
-
-    def _check_taken_bytes(self, link: RecordLink, taken_bytes: int) -> None:
-        if link.taken_bytes == taken_bytes:
-            self.kill()
-        else:
-            self._watch_unread_frames(is_full=True)
 
     def kill(self) -> None:
         """Ends the process. `wait_until_ended` returns soon after."""
@@ -392,11 +385,6 @@ class GateKeeper:
         """Returns the folders of the gates' sockets."""
         return [each.path.parent for each in self._gates.values() if each.is_ready and each.path]
 
-    def list_pids(self) -> list[int]:
-        """Returns the processes of the door and the gates."""
-        processes = [self._door, *(each.process for each in self._running.values())]
-        return [each.pid for each in processes if each is not None]
-
     def close(self) -> None:
         """Stops waiting for clients, and ends the door and all gates."""
         self._spawn = None  # what the door has asked for and nobody has read yet starts no gate any more
@@ -561,12 +549,27 @@ class GateKeeper:
                 gate.charges.add_frame(user, time.thread_time() - began_s, is_question=not is_due)
             case RecordKind.UNREACHABLE if gate.user is not None:
                 listener.on_client_unreachable(gate.identify_client(body))
+            case RecordKind.READY if gate.user is not None:
+                gate.is_ready = True
+                self._refer_user(gate.user)
+            # An address is served, at the port that is noted for later starts. The first time is logged.
             case RecordKind.READY:
                 gate.is_ready = True
-                if gate.user is not None:
-                    self._refer_user(gate.user)
-                else:
-                    self._note_port(gate, body)
+                if not body:
+                    raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
+                facts = json.loads(body)
+                gate.settings["port"] = int(facts["port"])
+                if gate.started is None or gate.started.done():
+                    return
+                if not facts["has_bbr"]:
+                    log.warning(
+                        "gate.no_bbr",
+                        f"{gate.address}: this kernel has no BBR, so a link that loses packets will be slow: run  "
+                        "modprobe tcp_bbr  and restart",
+                    )
+                host = gate.address.rpartition(":")[0]
+                log.info("gate.ready", f"serving other hosts at {host}:{gate.settings['port']}")
+                gate.started.set_result(None)
             case RecordKind.FAILED if gate.user is None and gate.process is not None:
                 gate.failure = json.loads(body)
                 gate.process.kill()
@@ -575,24 +578,6 @@ class GateKeeper:
                 log.warning("session.refused", f"{gate.name}: {json.loads(body)}", **fields)
             case _:
                 pass
-
-    @staticmethod
-    def _note_port(gate: Gate, body: bytes) -> None:
-        """Notes at which port an address is served, and logs it the first time. Raises ProtocolError without one."""
-        if not body:
-            raise ProtocolError("a gate for other hosts is ready, and does not say at which port")
-        facts = json.loads(body)
-        gate.settings["port"] = int(facts["port"])
-        if gate.started is None or gate.started.done():
-            return
-        if not facts["has_bbr"]:
-            log.warning(
-                "gate.no_bbr",
-                f"{gate.address}: this kernel has no BBR, so a link that loses packets will be slow: run  "
-                "modprobe tcp_bbr  and restart",
-            )
-        log.info("gate.ready", f"serving other hosts at {gate.address.rpartition(':')[0]}:{gate.settings['port']}")
-        gate.started.set_result(None)
 
     def _adopt_lifeline(self, gate: Gate, connection: socket.socket, secret: bytes) -> None:
         # No sound gate for other hosts has any.

@@ -108,10 +108,14 @@ class Reloader:
         for name, why in changes.removed.items():
             self._dispatcher.replace_stream_ending_sessions(name, None, why)
             self._engine.close_stream(name)
-        versions = {
-            name: _share_running_quarantine(self._dispatcher.streams[name], new_streams[name])
-            for name in changes.changed
-        } | {name: new_streams[name] for name in changes.added}
+        versions = {name: new_streams[name] for name in (*changes.changed, *changes.added)}
+        for name in changes.changed:
+            # Batches of the old version may still be under way. Where the files are the same, what they find bad is
+            # known to the new version at once: both have one quarantine. The manifest of the old one may be closed.
+            running, written = self._dispatcher.streams[name], versions[name]
+            if running.quarantine.path == written.quarantine.path and _have_same_files(running, written):
+                running.quarantine.get_list_id = written.quarantine.get_list_id
+                versions[name] = replace(written, quarantine=running.quarantine)
         # Versions whose transforms the workers have not imported get new workers together. The others need none.
         together = {name: each for name, each in versions.items() if each.transform is not None}
         if not self._engine.needs_new_workers(together.values()):
@@ -220,12 +224,3 @@ def _have_same_files(running: ServedStream, written: ServedStream) -> bool:
     if running.manifest.content_id != written.manifest.content_id:
         return False
     return np.array_equal(running.manifest.mtimes_ns, written.manifest.mtimes_ns)
-
-
-def _share_running_quarantine(running: ServedStream, written: ServedStream) -> ServedStream:
-    """Returns the new version with the quarantine of the running one, if their files are the same."""
-    # Batches of the old version may still be under way. What they find bad is then known to the new one at once.
-    same_place = running.quarantine.path == written.quarantine.path
-    if not (same_place and _have_same_files(running, written)):
-        return written
-    return replace(written, quarantine=running.quarantine.change_list_id_getter(lambda: written.manifest.list_id))

@@ -22,10 +22,9 @@ from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, SessionCounts, find_full_refusal
 from streamd.daemon.epoch_summary import EpochSummary
-from streamd.daemon.queries import build_unknown_stream_refusal
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import TokenError
+from streamd.errors import TokenError, suggest_name
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
 from streamd.limits import MAX_EPOCHS, MAX_SESSIONS, MAX_TRAINER_NAME_CHARS, MAX_WORLD
@@ -143,6 +142,13 @@ def _find_cursor_refusal(message: Subscribe, spec: StreamSpec) -> Refused | None
     if message.cursor.next_base_index >= spec.batches + last_step:
         return Refused("token", f"the token's position is beyond the {spec.batches} batches of an epoch")
     return None
+
+
+def build_unknown_stream_refusal(name: str, streams: Iterable[str]) -> Refused:
+    """Returns the refusal of a query or subscription for a stream that is not served."""
+    return Refused(
+        "unknown", f"there is no stream {name!r}; the daemon serves: {', '.join(streams)}{suggest_name(name, streams)}"
+    )
 
 
 def describe_trainer(message: Subscribe, user: int = OWN_USER) -> SubscribedTrainer:

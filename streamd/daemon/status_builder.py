@@ -153,6 +153,7 @@ class StatusBuilder:
     counters: ProcessStats
     began_s: float
     epoch_tracker: EpochTracker = field(default_factory=EpochTracker)
+    reload_failed: bool = False  # the last reload left a part of the configuration unserved
     _sessions: dict[int, _SessionActivity] = field(default_factory=dict)
     # Batches of ended sessions, for parts that no session reads now.
     _ended_batches: dict[StreamPart, SlidingCount] = field(default_factory=dict)
@@ -163,7 +164,6 @@ class StatusBuilder:
     _slot_wait_seconds: SlidingCount = field(default_factory=SlidingCount)
     _slot_wait_total_s: float = 0.0
     _worker_deaths: SlidingCount = field(default_factory=lambda: SlidingCount(_DEATHS_SPAN_S))
-    _reload_failed: bool = False
     _cluster: ClusterStatus | None = None
 
     # --- events
@@ -223,10 +223,14 @@ class StatusBuilder:
             # A client may also claim to have taken more than it was sent.
             self._mark_taken(seen, min(taken - seen.taken, len(seen.untaken)), now_s)
 
-    def on_epoch_received(self, session: int, epoch: int, now_s: float) -> None:
-        """Records that a trainer has finished an epoch, and so has taken all deliveries of it."""
+    def on_epoch_received(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> None:
+        """Records that a trainer has finished an epoch, and so has taken all deliveries of it.
+
+        `timing` is how it has spent the time of the epoch, if it says so.
+        """
         seen = self._sessions.get(session)
         if seen is not None:
+            seen.last_epoch = timing or seen.last_epoch
             self._activities[seen.part[0]].was_read = True
             self._mark_taken(seen, sum(each <= epoch for each, _ in seen.untaken), now_s)
 
@@ -244,11 +248,6 @@ class StatusBuilder:
         """Counts the time without a slot for the next batch, from its total so far in seconds."""
         self._slot_wait_seconds.add_amount(now_s, total_s - self._slot_wait_total_s)
         self._slot_wait_total_s = total_s
-
-    def on_epoch_timing_reported(self, session: int, timing: EpochTiming) -> None:
-        """Records how a session has spent the time of its last epoch."""
-        if session in self._sessions:
-            self._sessions[session].last_epoch = timing
 
     def on_stream_changed(self, stream: str) -> None:
         """Resets the counts of a stream that was replaced, added or removed."""
@@ -269,21 +268,13 @@ class StatusBuilder:
         """Records why a stream's sessions were ended."""
         self._activities[stream].failed = reason
 
-    def on_stream_paused(self, stream: str, why: str) -> None:
-        """Records why the trainers of a stream wait for its data."""
+    def set_stream_paused(self, stream: str, why: str | None) -> None:
+        """Records why the trainers of a stream wait for its data; None when the data are there again."""
         self._activities[stream].paused = why
 
     def is_stream_paused(self, stream: str) -> bool:
         """Whether the trainers of a stream wait for its data."""
         return self._activities[stream].paused is not None
-
-    def on_stream_resumed(self, stream: str) -> None:
-        """Records that the data of a stream are there again."""
-        self._activities[stream].paused = None
-
-    def set_reload_failed(self, *, failed: bool) -> None:
-        """Records whether the last reload left a part of the configuration unserved."""
-        self._reload_failed = failed
 
     # --- status
 
@@ -322,7 +313,7 @@ class StatusBuilder:
             sessions=sessions,
             worker_deaths=int(self.counters.counter_value("engine", "worker_deaths")),
             deaths_lately=round(self._worker_deaths.compute_total(now_s)),
-            reload_failed=self._reload_failed,
+            reload_failed=self.reload_failed,
             held_over_bytes=sum(each.held_bytes for each in scheduler.ended_sessions.values()),
             window_s=window_s,
             reading_fraction=reading,
@@ -457,24 +448,19 @@ def log_cluster_changes(before: ClusterStatus | None, now: ClusterStatus) -> Non
     elif problem and not now.problem:
         log.notice("cluster.back", "the cluster can be used", address=now.address)
     states = {node.name: (node.state, node.waits_for) for node in (before.nodes if before is not None else ())}
-    for node in now.nodes:
-        if states.pop(node.name, None) != (node.state, node.waits_for):
-            _log_node_state(node)
-    for name, (state, _) in states.items():
-        if state != "lost":
-            _log_node_state(NodeStatus(name, "lost", waits_for="it has left the cluster"))
-
-
-def _log_node_state(node: NodeStatus) -> None:
-    reason = f": {node.waits_for}" if node.waits_for else ""
-    match node.state:
-        case "serving":
-            log.info("node.serving", f"decodes from now on{reason}", node=node.name)
-        case "silent":
-            log.warning("node.silent", f"other nodes do its tasks{reason}", node=node.name)
-        case "refused":
-            log.warning("node.refused", f"may not decode{reason}", node=node.name)
-        case "lost":
-            log.warning("node.lost", f"other nodes do its tasks{reason}", node=node.name)
-        case "starting":
-            pass
+    changed = [node for node in now.nodes if states.pop(node.name, None) != (node.state, node.waits_for)]
+    left = [name for name, (state, _) in states.items() if state != "lost"]
+    changed += [NodeStatus(name, "lost", waits_for="it has left the cluster") for name in left]
+    for node in changed:
+        reason = f": {node.waits_for}" if node.waits_for else ""
+        match node.state:
+            case "serving":
+                log.info("node.serving", f"decodes from now on{reason}", node=node.name)
+            case "silent":
+                log.warning("node.silent", f"other nodes do its tasks{reason}", node=node.name)
+            case "refused":
+                log.warning("node.refused", f"may not decode{reason}", node=node.name)
+            case "lost":
+                log.warning("node.lost", f"other nodes do its tasks{reason}", node=node.name)
+            case "starting":
+                pass

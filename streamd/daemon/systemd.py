@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from streamd.core import log
 from streamd.core.status import DaemonStatus
@@ -23,6 +23,18 @@ from streamd.limits import REFUSED_START_S, STALLED_S
 
 _NOTIFY_TIMEOUT_S: Final = 1.0  # its queue holds megabytes: when it is full, the whole host stands still
 _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+# `starting`: it does not serve yet. `ready`: it serves, for the first time or after a reload. `reloading`: a reload has
+# begun, which `ready` ends. `working`: it serves and makes progress. `stopping`: it has begun to end.
+ServiceState = Literal["starting", "ready", "reloading", "working", "stopping"]
+
+_STATE_LINES: Final[dict[ServiceState, tuple[str, ...]]] = {
+    "starting": (),
+    "ready": ("READY=1",),
+    "reloading": ("RELOADING=1",),
+    "working": ("WATCHDOG=1",),
+    "stopping": ("STOPPING=1",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +56,6 @@ class ServiceManager:
         is_watched = microseconds.isdecimal() and pid in {"", str(os.getpid())}
         return cls(address, int(microseconds) / 1e6 if is_watched and int(microseconds) else None)
 
-    @property
-    def is_present(self) -> bool:
-        """Whether a service manager has started this process."""
-        return self.address is not None
-
-    def notify_starting(self, status: str) -> None:
-        """Reports what the daemon does before it serves."""
-        self._send_notification(status)
-
-    def notify_ready(self, status: str) -> None:
-        """Reports that the daemon serves, for the first time or after a reload."""
-        self._send_notification(status, "READY=1")
-
-    def notify_reloading(self, status: str) -> None:
-        """Reports that a reload has begun; `notify_ready` ends it."""
-        # Without the time, a manager would take this for a reload from before its own request.
-        self._send_notification(status, "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def notify_stopping(self, status: str) -> None:
-        """Reports that the daemon has begun to end."""
-        self._send_notification(status, "STOPPING=1")
-
     def notify_refused_start_and_wait(self, reason: str) -> None:
         """Reports why the daemon does not start, and returns after `REFUSED_START_S`, or at SIGTERM or SIGINT.
 
@@ -74,21 +64,22 @@ class ServiceManager:
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-        self._send_notification(f"cannot start; it will be tried again: {reason}")
+        self.notify("starting", f"cannot start; it will be tried again: {reason}")
         signal.sigtimedwait(asked, REFUSED_START_S)
 
-    def notify_watchdog(self, status: str) -> None:
-        """Reports that the daemon serves and makes progress."""
-        self._send_notification(status, "WATCHDOG=1")
-
-    def _send_notification(self, status: str, *lines: str) -> None:
+    def notify(self, state: ServiceState, status: str) -> None:
+        """Reports in which state the daemon is; `status` says in a line what it does."""
         if self.address is None:
             return
+        lines = [*_STATE_LINES[state], f"STATUS={escape_unprintable(status)}"]
+        # Without the time, a manager would take this for a reload from before its own request.
+        if state == "reloading":
+            lines.insert(1, f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         path = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
                 link.settimeout(_NOTIFY_TIMEOUT_S)
-                link.sendto("\n".join([*lines, f"STATUS={escape_unprintable(status)}"]).encode(), path)
+                link.sendto("\n".join(lines).encode(), path)
         except OSError as error:
             log.warning("notify.failed", f"the service manager cannot be notified: {error}", address=self.address)
 

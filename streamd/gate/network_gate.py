@@ -433,59 +433,50 @@ class PixelRelay:
 
     def handle_daemon_record(self, identity: bytes, record: bytes, header: FrameHeader, message: DaemonMessage) -> None:
         """Passes on one record of the daemon."""
-        session = self._sessions.get(identity)
-        match message:
-            case Welcome():
-                session_header = FrameHeader(header.boot, header.session, 0)
-                try:
-                    lifeline = Lifeline(self._descriptor_path, message.secret)
-                except ConnectError:
-                    return  # the daemon is ending, and this gate with it
-                self._sessions[identity] = opened = _RelayedSession(identity, session_header, lifeline)
-                own = msgspec.structs.replace(message, secret=b"", transport="inline")
-                self._queue_record(opened, encode_frame(header, own))
-            case SlotsGone(slots):
-                for slot in slots:
-                    self._slots.pop(slot, None)
-            case BatchReady() if session is not None:
-                self._queue_pixels(session, header, message)
-            case Stopped() if session is not None:
-                self._queue_record(session, record)
-                # Reports which batches of a session that the daemon has ended are still on their way.
-                with suppress(OSError):  # closing the lifeline reports the same
-                    session.lifeline.report_held_leases(self._list_unfinished(session))
-                session.is_over = True
-                self._forget_slots(session)
-                self._close_if_done(session)
-            case _ if session is not None:
-                self._queue_record(session, record)
-            case _:
-                self._send_to_client(identity, record, None)
-
-    def _queue_record(self, session: _RelayedSession, record: bytes) -> None:
-        session.queue.append(record)
-        self._send_queued(session)
-
-    def _queue_pixels(self, session: _RelayedSession, header: FrameHeader, message: BatchReady) -> None:
-        inline = msgspec.structs.replace(message, slot=0, inline=True)
-        frame = build_frame(header, encode_message(inline))
-        try:
-            slot = message.slot
-            nbytes = message.slot_bytes
-            if slot not in self._slots:
-                # The daemon never waits for a gate, so it answers at once, and only for a slot that is new.
-                descriptor = session.lifeline.fetch_descriptor(slot)
-                try:
-                    self._slots[slot] = map_readable(descriptor, nbytes)
-                finally:
-                    os.close(descriptor)
-                session.slots.add(slot)
-            memory = self._slots[slot]
-        except (ConnectError, OSError):  # the client finds its session gone, and subscribes again
-            self.end_session(session.identity)
+        session, queued = self._sessions.get(identity), record
+        if isinstance(message, SlotsGone):
+            for slot in message.slots:
+                self._slots.pop(slot, None)
             return
-        session.queue.append(_OutgoingPixels(frame, header.number, memory))
+        if isinstance(message, Welcome):
+            session_header = FrameHeader(header.boot, header.session, 0)
+            try:
+                lifeline = Lifeline(self._descriptor_path, message.secret)
+            except ConnectError:
+                return  # the daemon is ending, and this gate with it
+            self._sessions[identity] = session = _RelayedSession(identity, session_header, lifeline)
+            queued = encode_frame(header, msgspec.structs.replace(message, secret=b"", transport="inline"))
+        if session is None:
+            self._send_to_client(identity, record, None)
+            return
+        # A batch: its pixels follow its header.
+        if isinstance(message, BatchReady):
+            slot = message.slot
+            try:
+                if slot not in self._slots:
+                    # The daemon never waits for a gate, so it answers at once, and only for a slot that is new.
+                    descriptor = session.lifeline.fetch_descriptor(slot)
+                    try:
+                        self._slots[slot] = map_readable(descriptor, message.slot_bytes)
+                    finally:
+                        os.close(descriptor)
+                    session.slots.add(slot)
+            except (ConnectError, OSError):  # the client finds its session gone, and subscribes again
+                self.end_session(session.identity)
+                return
+            inline = msgspec.structs.replace(message, slot=0, inline=True)
+            frame = build_frame(header, encode_message(inline))
+            session.queue.append(_OutgoingPixels(frame, header.number, self._slots[slot]))
+        else:
+            session.queue.append(queued)
         self._send_queued(session)
+        # Reports which batches of a session that the daemon has ended are still on their way.
+        if isinstance(message, Stopped):
+            with suppress(OSError):  # closing the lifeline reports the same
+                session.lifeline.report_held_leases(self._list_unfinished(session))
+            session.is_over = True
+            self._forget_slots(session)
+            self._close_if_done(session)
 
     def _forget_slots(self, session: _RelayedSession) -> None:
         """Unmaps what came over the lifeline of a session that ends; libzmq keeps what it still sends.

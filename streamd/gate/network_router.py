@@ -159,7 +159,11 @@ class NetworkRouter(RouterSocket):
             if identity is not None:
                 self._drop_peer(self._peers[identity])
             if number == _ACCEPTED:
-                self._connections.add_connection(descriptor, _read_host(descriptor))
+                # The address of the host at the other end; "" if the connection has ended already.
+                host = ""
+                with suppress(OSError, IndexError), _copy_connection(descriptor) as connection:
+                    host = str(connection.getpeername()[0])
+                self._connections.add_connection(descriptor, host)
         while (superfluous := self._connections.take_superfluous()) is not None:
             _shut_down(superfluous)
 
@@ -195,13 +199,6 @@ def _shut_down(descriptor: int) -> None:
     """Ends a connection of libzmq's, which closes its descriptor then."""
     with suppress(OSError), _copy_connection(descriptor) as connection:  # it may have ended by itself
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _read_host(descriptor: int) -> str:
-    """Returns the address of the host at the other end of a connection, "" if it has ended."""
-    with suppress(OSError, IndexError), _copy_connection(descriptor) as connection:
-        return str(connection.getpeername()[0])
-    return ""
 
 
 def _copy_connection(descriptor: int) -> socket.socket:

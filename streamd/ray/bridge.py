@@ -7,6 +7,7 @@ own; the bridge copies the rows into the slots, once, and reports. When the daem
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from collections import OrderedDict, deque
@@ -17,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace as replace_fields
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId, StreamSpec
@@ -56,7 +56,7 @@ from streamd.limits import (
     WORKER_RESPAWN_S,
 )
 from streamd.ray.cluster import Cluster, ClusterError, NodeLostError
-from streamd.ray.node_actor import FilledRows
+from streamd.ray.node_actor import NodeActor
 from streamd.ray.node_keeper import NodeKeeper, OfferedStream
 from streamd.ray.task_table import ClusterNode, NodeCall, TaskTable, choose_nodes
 from streamd.supervisor.worker_process import WorkerProcess
@@ -121,44 +121,38 @@ class Bridge:
             self._ended.set()
             return
         for record in records:
-            self._handle_command(record, descriptors)
+            match decode_command(record):
+                case FillRows() as task:
+                    memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
+                    self._tasks[task.number] = _BridgeTask(task, memory)
+                    self._table.add_task(task.number, task.stream, is_alone=task.is_suspect)
+                case UnmapSlots(slots):
+                    self._slots.unmap_slots(slots)
+                case OpenStream() as command:
+                    self._streams[command.number] = OfferedStream(command)
+                    self._reference.open_stream(command)
+                    for keeper in self._keepers.values():
+                        keeper.update_streams()
+                case CloseStream(number):
+                    # No task of the stream is under way when this comes, but on a node that is silent there may be.
+                    stream = self._streams.pop(number, None)
+                    if stream is not None:
+                        stream.withdraw()
+                    self._reference.close_stream(number)
+                    self._table.forget_stream(number)
+                    for keeper in self._keepers.values():
+                        if number in keeper.proven:
+                            self._start_task(self._close_stream_on_node(keeper, number))
+                        keeper.update_streams()
         self._assign_tasks()
-
-    def _handle_command(self, data: bytes, descriptors: list[int]) -> None:
-        match decode_command(data):
-            case FillRows() as task:
-                memory = self._slots.map_slot(task.slot, task.slot_bytes, descriptors)
-                self._tasks[task.number] = _BridgeTask(task, memory)
-                self._table.add_task(task.number, task.stream, is_alone=task.is_suspect)
-            case UnmapSlots(slots):
-                self._slots.unmap_slots(slots)
-            case OpenStream() as command:
-                self._streams[command.number] = OfferedStream.offer(command)
-                self._reference.open_stream(command)
-                self._update_streams_of_nodes()
-            case CloseStream(number):
-                # No task of the stream is under way when this comes, but on a node that is silent there may be some.
-                stream = self._streams.pop(number, None)
-                if stream is not None:
-                    stream.withdraw()
-                self._reference.close_stream(number)
-                self._table.forget_stream(number)
-                for keeper in self._keepers.values():
-                    if number in keeper.proven:
-                        self._start_task(self._close_stream_on_node(keeper, number))
-                self._update_streams_of_nodes()
 
     async def _close_stream_on_node(self, keeper: NodeKeeper, number: int) -> None:
         if keeper.actor is None:
             return
         try:
-            await keeper.actor.close_stream(number)
+            await keeper.actor.call(NodeActor.close_stream, number)
         except NodeLostError as error:
             keeper.fail(error)
-
-    def _update_streams_of_nodes(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.update_streams()
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None  # noqa: S101 - the bridge runs
@@ -193,7 +187,9 @@ class Bridge:
         """Joins the cluster, and follows its list of nodes."""
         while True:
             try:
-                await self._cluster.join()
+                await asyncio.to_thread(self._cluster.join)
+                # ray.init may have set its own handler, which would end this process before its daemon has drained.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 break
             except ClusterError as error:
                 self._set_problem(str(error))
@@ -201,7 +197,7 @@ class Bridge:
         looking: asyncio.Future[list[ClusterNode]] | None = None
         while True:
             # A look that has not answered goes on: a second one would block another thread.
-            looking = looking or asyncio.ensure_future(self._cluster.list_nodes())
+            looking = looking or asyncio.ensure_future(asyncio.to_thread(self._cluster.list_nodes))
             done, _ = await asyncio.wait({looking}, timeout=CLUSTER_ANSWER_S)
             if not done:
                 self._set_problem(f"the head of the cluster at {self._cluster.address} does not answer")
@@ -222,7 +218,9 @@ class Bridge:
                     self._report_status()
                 for node_id, node in chosen.items():
                     if node_id not in self._keepers:
-                        keeper = self._keepers[node_id] = NodeKeeper(node, self._cluster, self._streams, self)
+                        keeper = self._keepers[node_id] = NodeKeeper(
+                            node, self._cluster, self._streams, self._table, self._assign_tasks, self._report_status
+                        )
                         assert self._group is not None  # noqa: S101 - the bridge runs
                         self._keeping[node_id] = self._group.create_task(keeper.run(), name=f"node {node.name}")
                         self._report_status()
@@ -236,27 +234,6 @@ class Bridge:
         if problem != self._problem:
             self._problem = problem
             self._report_status()
-
-    # --- NodeListener
-
-    def on_node_ready(self, keeper: NodeKeeper) -> None:
-        """The node may prove streams."""
-        self._table.add_node(keeper.node.node_id, self._settings.workers_per_node)
-
-    def on_stream_proven(self, keeper: NodeKeeper, stream: int) -> None:
-        """The node gets tasks of a stream."""
-        self._table.add_stream(keeper.node.node_id, stream)
-        self._assign_tasks()
-
-    def on_node_gone(self, keeper: NodeKeeper) -> None:
-        """The tasks of the node go to others."""
-        self._table.remove_node(keeper.node.node_id)
-        self._assign_tasks()
-
-    def on_node_changed(self, keeper: NodeKeeper) -> None:
-        """The daemon hears of the node's state."""
-        del keeper
-        self._report_status()
 
     # --- tasks
 
@@ -285,25 +262,20 @@ class Bridge:
             self._assign_tasks()
             return
         try:
-            filled = await actor.fill_rows(records)
+            filled = await actor.call(NodeActor.fill_rows, records)
         except NodeLostError as error:
             # The call of an actor that was given up long ago may fail now. Another one has taken its place since.
             if keeper.actor is actor:
                 self._table.remove_node(call.node)
                 keeper.fail(error)
-        else:
-            self._finish_call(call, keeper, filled)
-        self._assign_tasks()
-
-    def _finish_call(self, call: NodeCall, keeper: NodeKeeper, filled: FilledRows) -> None:
+            self._assign_tasks()
+            return
         was_silent = self._table.is_silent(call.node)
         left = set(self._table.close_call(call, time.monotonic()))
         for record, rows in filled:
             report = decode_report(record)
             match report:
-                case TaskDone(number):
-                    pass
-                case WorkerDied(tasks=(number,)):
+                case TaskDone(number) | WorkerDied(tasks=(number,)):
                     pass
                 case _:
                     continue
@@ -316,6 +288,7 @@ class Bridge:
             self._report_status()
         elif self._status_timer is None:
             self._status_timer = asyncio.get_running_loop().call_later(NODE_REPORT_S, self._report_status)
+        self._assign_tasks()
 
     def _finish_task(
         self, number: int, report: WorkerReport, rows: npt.NDArray[np.uint8] | None, keeper: NodeKeeper
@@ -329,36 +302,30 @@ class Bridge:
                 keeper.refuse_stream(task.stream, away)
                 self._table.requeue(number, avoided={node})
                 return
-            bad, doubting = self._judge_bad_rows(report.bad, task.stream, node)
+            # The word of one node that a file cannot be read is not enough: a second node must say the same.
+            bad, doubting = [], set[str]()
+            for row in report.bad:
+                if row.of_this_host and row.lasting:
+                    witnesses = self._testimonies.setdefault((task.stream, row.sample_id), set())
+                    self._testimonies.move_to_end((task.stream, row.sample_id))
+                    witnesses.add(node)
+                    if len(witnesses) == 1:
+                        doubting |= witnesses
+                        bad.append(replace(row, lasting=False))
+                        continue
+                bad.append(row)
+            while len(self._testimonies) > MAX_TESTIMONIES:
+                self._testimonies.popitem(last=False)
             if doubting and self._table.has_other_node(task.stream, doubting):
                 self._table.requeue(number, avoided=doubting)
                 return
-            report = replace_fields(report, bad=bad)
+            report = replace_fields(report, bad=tuple(bad))
             if rows is not None:
                 write_rows(self._streams[task.stream].command.spec, task, rows, known.memory)
             self._delivered.setdefault(node, deque()).append((time.monotonic(), task.rows.size))
         self._table.take_out(number)
         del self._tasks[number]
         self._reports.put_nowait(report)
-
-    def _judge_bad_rows(
-        self, bad: tuple[BadSample, ...], stream: int, node: str
-    ) -> tuple[tuple[BadSample, ...], set[str]]:
-        """Returns the bad rows, and the nodes whose word alone is not enough: a second node must say the same."""
-        judged, doubting = [], set[str]()
-        for row in bad:
-            if row.of_this_host and row.lasting:
-                witnesses = self._testimonies.setdefault((stream, row.sample_id), set())
-                self._testimonies.move_to_end((stream, row.sample_id))
-                witnesses.add(node)
-                if len(witnesses) == 1:
-                    doubting |= witnesses
-                    judged.append(replace(row, lasting=False))
-                    continue
-            judged.append(row)
-        while len(self._testimonies) > MAX_TESTIMONIES:
-            self._testimonies.popitem(last=False)
-        return tuple(judged), doubting
 
     # --- status
 
@@ -430,9 +397,6 @@ class ReferenceWorker:
 
     # --- WorkerListener
 
-    def on_worker_started(self, worker: object) -> None:
-        """Is never called: `run` starts the process itself."""
-
     def on_worker_reports(self, worker: object, reports: Sequence[WorkerReport]) -> None:
         """Hands on what the process says about streams."""
         del worker
@@ -441,9 +405,6 @@ class ReferenceWorker:
 
     def on_worker_waiting(self, worker: object, progress: RowProgress) -> None:
         """Is never called: the process has no task."""
-
-    def on_worker_died(self, worker: object, death: WorkerDied) -> None:
-        """Is never called: `run` waits for the end itself."""
 
 
 def write_rows(spec: StreamSpec, task: FillRows, rows: npt.NDArray[np.uint8], memory: memoryview) -> None:

@@ -1,26 +1,27 @@
 """The only module that imports ray: joins a cluster, lists its nodes, starts an actor on one, and calls it.
 
 Ray is imported inside functions, so that a bridge can say that it is missing. Its calls to the cluster's head block,
-so they run in threads, and the caller bounds how long it waits for them.
+so callers run them in threads, and bound how long they wait for them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
-import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.cluster_settings import LOCAL_ADDRESS, ClusterSettings
 from streamd.errors import MissingExtraError, StreamdError
-from streamd.ray.node_actor import FilledRows, NodeActor
+from streamd.ray.node_actor import NodeActor
 from streamd.ray.task_table import ClusterNode
+
+Arguments = ParamSpec("Arguments")
+ResultT = TypeVar("ResultT")
 
 NAMESPACE: Final = "streamd"
 # For a cluster that the bridge starts. Another one is its owner's, and these change nothing there.
@@ -56,14 +57,10 @@ class Cluster:
         self._settings = settings
         self.address = settings.address
         self.needed_resources = settings.needed_resources
+        self.workers_per_node = settings.workers_per_node
 
-    async def join(self) -> None:
-        """Joins the cluster. Raises ClusterError if there is none, and MissingExtraError without ray."""
-        await asyncio.to_thread(self._join)
-        # ray.init may have set its own handler, which would end this process before its daemon has drained.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Joins the cluster; blocks. Raises ClusterError if there is none, and MissingExtraError without ray."""
         is_local = self._settings.address == LOCAL_ADDRESS
         if is_local:
             os.environ.update(_OWN_CLUSTER_ENVIRONMENT)
@@ -81,14 +78,13 @@ class Cluster:
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             ray.shutdown()
-            raise ClusterError(f"cannot join the cluster at {self._settings.address}: {_first_line(error)}") from error
+            raise ClusterError(
+                f"cannot join the cluster at {self._settings.address}: {_list_lines(error)[0]}"
+            ) from error
         self.address = str(context.address_info.get("address") or self._settings.address)
 
-    async def list_nodes(self) -> list[ClusterNode]:
-        """Returns the nodes that are alive. Raises ClusterError if the cluster's head does not say."""
-        return await asyncio.to_thread(self._list_nodes)
-
-    def _list_nodes(self) -> list[ClusterNode]:
+    def list_nodes(self) -> list[ClusterNode]:
+        """Returns the nodes that are alive; blocks. Raises ClusterError if the cluster's head does not say."""
         ray = _import_ray()
         from ray._private import state  # noqa: PLC0415 - Ray has no public call for it
 
@@ -107,7 +103,7 @@ class Cluster:
             ]
         except Exception as error:  # its errors have no common class
             raise ClusterError(
-                f"the head of the cluster at {self.address} does not answer: {_first_line(error)}"
+                f"the head of the cluster at {self.address} does not answer: {_list_lines(error)[0]}"
             ) from error
 
     def start_node(self, node: ClusterNode) -> RayNode:
@@ -131,7 +127,7 @@ class Cluster:
             )
             return RayNode(actor.remote(settings.workers_per_node, settings.row_deadline_s), ray)
         except (ValueError, TypeError, OSError, RuntimeError) as error:  # what its checks of a runtime_env raise
-            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_list_lines(error)[-1]}") from error
 
     def put_bytes(self, data: npt.NDArray[np.uint8]) -> Any:
         """Puts bytes into the object store, and returns a reference that calls of any node take."""
@@ -144,62 +140,40 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RayNode:
-    """An actor on a node. All calls raise NodeLostError; the first also raises NodeUnfitError."""
+    """An actor on a node, which runs a NodeActor."""
 
     actor: Any
     ray: Any
 
-    async def describe(self) -> bytes:
-        """See NodeActor."""
-        return bytes(await self._await_result(self.actor.describe.remote()))
+    async def call(
+        self,
+        method: Callable[Concatenate[NodeActor, Arguments], Coroutine[Any, Any, ResultT]],
+        *arguments: Arguments.args,
+        **keywords: Arguments.kwargs,
+    ) -> ResultT:
+        """Calls a method such as `NodeActor.fill_rows` on the node, and returns its result.
 
-    async def has_manifest(self, key: str) -> bool:
-        """See NodeActor."""
-        return bool(await self._await_result(self.actor.has_manifest.remote(key)))
-
-    async def receive_manifest(self, key: str, reference: Any) -> None:
-        """Sends a manifest that `put_bytes` has put into the object store."""
-        await self._await_result(self.actor.receive_manifest.remote(key, reference))
-
-    async def open_stream(self, data: bytes) -> bytes:
-        """See NodeActor."""
-        return bytes(await self._await_result(self.actor.open_stream.remote(data)))
-
-    async def close_stream(self, number: int) -> None:
-        """See NodeActor."""
-        await self._await_result(self.actor.close_stream.remote(number))
-
-    async def fill_rows(self, records: Sequence[bytes]) -> FilledRows:
-        """See NodeActor. The arrays are views of the object store's memory."""
-        filled: FilledRows = await self._await_result(self.actor.fill_rows.remote(list(records)))
-        return filled
-
-    async def _await_result(self, reference: Awaitable[Any]) -> Any:
+        What `put_bytes` has put into the object store stands for its bytes. Arrays of a result are views of that
+        store's memory. Raises NodeLostError; the first call also raises NodeUnfitError.
+        """
         errors = self.ray.exceptions
         try:
-            return await reference
+            result: ResultT = await getattr(self.actor, method.__name__).remote(*arguments, **keywords)
         except errors.RuntimeEnvSetupError as error:
-            raise NodeUnfitError(f"its runtime_env cannot be made: {_last_line(error)}") from error
+            raise NodeUnfitError(f"its runtime_env cannot be made: {_list_lines(error)[-1]}") from error
         except errors.RayActorError as error:
             if error.actor_init_failed:
-                raise NodeUnfitError(f"streamd cannot start there: {_last_line(error)}") from error
-            raise NodeLostError(_first_line(error)) from error
+                raise NodeUnfitError(f"streamd cannot start there: {_list_lines(error)[-1]}") from error
+            raise NodeLostError(_list_lines(error)[0]) from error
         except errors.RayError as error:
-            raise NodeLostError(_first_line(error)) from error
+            raise NodeLostError(_list_lines(error)[0]) from error
+        return result
 
     def end(self) -> None:
         """Ends the actor and its decode processes."""
         self.ray.kill(self.actor)
 
 
-def _first_line(error: BaseException) -> str:
-    return _list_lines(error)[0]
-
-
-def _last_line(error: BaseException) -> str:
-    """Returns the last line of an error, where Ray puts what the node's own Python has raised."""
-    return _list_lines(error)[-1]
-
-
 def _list_lines(error: BaseException) -> list[str]:
+    """Returns the lines of an error. In the last one Ray puts what the node's own Python has raised."""
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import msgspec.structs
@@ -122,17 +122,15 @@ class NodeActor:
         if reason:
             raise StreamdError(reason)
         transform = command.transform and self._files.place_transform(command.transform, parcel.sources)
-        return replace(command, manifest=str(path), transform=transform, cache=self._place_cache(command), away=False)
-
-    def _place_cache(self, command: OpenStream) -> Any:
-        """Returns the place of a stream's cache on this node, writable if no other process here writes it."""
-        if command.cache is None:
-            return None
-        lock = Path(command.cache.folder) / lock_file_name(command.spec)
-        is_writable = command.number in self._locked or self._locks.acquire_lock(lock)
-        if is_writable:
-            self._locked[command.number] = lock
-        return replace(command.cache, writable=is_writable)
+        # Its cache on this node is written if no other process here writes it.
+        cache = command.cache
+        if cache is not None:
+            lock = Path(cache.folder) / lock_file_name(command.spec)
+            is_writable = command.number in self._locked or self._locks.acquire_lock(lock)
+            if is_writable:
+                self._locked[command.number] = lock
+            cache = replace(cache, writable=is_writable)
+        return replace(command, manifest=str(path), transform=transform, cache=cache, away=False)
 
     async def close_stream(self, number: int) -> None:
         """Closes a stream, of which no task is under way."""
@@ -216,9 +214,6 @@ class NodeFiles:
     def close(self) -> None:
         """Removes the folder. Processes that have a manifest open keep it."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._release_lock()
-
-    def _release_lock(self) -> None:
         os.close(self._lock)
 
 
@@ -331,7 +326,8 @@ class NodeWorkers:
         nbytes = compute_slot_bytes(spec, task.rows.size)
         free = self._free_slots.setdefault(nbytes, [])
         slot = free.pop() if free else next(self._slot_numbers)
-        outcome = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        outcome = loop.create_future()
         own = _NodeTask(
             next(self._task_numbers), task.stream, slot, nbytes, task.rows.size,
             np.arange(task.rows.size, dtype=np.uint16), task.ids, task.epoch, task.is_suspect,
@@ -344,19 +340,15 @@ class NodeWorkers:
             # Another process may have it mapped, but none writes to it: the one that had this task is gone.
             free.append(slot)
             return report, None
-        return report, self._lend_rows(own, compute_layout(spec, task.rows.size).size_bytes)
-
-    def _lend_rows(self, task: _NodeTask, nbytes: int) -> npt.NDArray[np.uint8]:
-        loop = asyncio.get_running_loop()
-        tensor = SlotTensor("rows", "uint8", (nbytes,), 0)
-        free = self._free_slots[task.slot_bytes]
+        # The rows are lent from the slot, which is free again when they are not needed any more.
+        tensor = SlotTensor("rows", "uint8", (compute_layout(spec, task.rows.size).size_bytes,), 0)
 
         def take_slot_back() -> None:
             # The array may die in any thread, in which Ray has stored the result.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(free.append, task.slot)
+                loop.call_soon_threadsafe(free.append, slot)
 
-        return build_leased_array(self._slots.map_slot(task.slot), tensor, take_slot_back)
+        return report, build_leased_array(self._slots.map_slot(slot), tensor, take_slot_back)
 
     def _assign_tasks(self) -> None:
         while self._suspects and (fresh := next((each for each in self._workers if each.is_fresh), None)):
@@ -374,7 +366,7 @@ class NodeWorkers:
                 return
             min(able, key=lambda each: len(each.tasks)).send_task(self._queue.popleft(), self._slots)
 
-    # --- WorkerListener
+    # --- WorkerListener, and the beginning and end of a process
 
     def on_worker_started(self, worker: WorkerProcess[_NodeTask]) -> None:
         """Opens all streams in a new process, and gives it tasks."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,8 +20,8 @@ from streamd.errors import StreamdError
 from streamd.ipc.worker_messages import OpenStream, StreamReady, decode_report, format_error_reason
 from streamd.limits import NODE_RETRY_S, NODE_START_S
 from streamd.ray.cluster import Cluster, NodeLostError, RayNode
-from streamd.ray.node_actor import NodeDescription, StreamParcel, pack_stream
-from streamd.ray.task_table import ClusterNode
+from streamd.ray.node_actor import NodeActor, NodeDescription, StreamParcel, pack_stream
+from streamd.ray.task_table import ClusterNode, TaskTable
 
 # --- The streams that a bridge offers to nodes: what each needs to open one, and the pixels that it must make.
 
@@ -31,15 +31,10 @@ class OfferedStream:
     """One stream version. `pixel_id` is known when this host's own worker has opened it."""
 
     command: OpenStream
-    pixel_id: asyncio.Future[PixelId]
+    pixel_id: asyncio.Future[PixelId] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _parcel: StreamParcel | None = None
     _manifest: Any = None  # its reference in the object store
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @classmethod
-    def offer(cls, command: OpenStream) -> Self:
-        """Returns a stream whose pixels are not known yet."""
-        return cls(command, asyncio.get_running_loop().create_future())
 
     def withdraw(self) -> None:
         """Ends the wait of nodes for the pixels of a stream that is closed before anybody has opened it."""
@@ -69,30 +64,20 @@ _description_decoder: Final = msgspec.json.Decoder(NodeDescription)
 _FAULTS: Final = (StreamdError, OSError, TimeoutError)
 
 
-class NodeListener(Protocol):
-    """Receives what a keeper finds out about its node. All calls come on the event loop's thread."""
-
-    def on_node_ready(self, keeper: NodeKeeper) -> None:
-        """The node has described itself and may prove streams."""
-
-    def on_stream_proven(self, keeper: NodeKeeper, stream: int) -> None:
-        """The node may have tasks of a stream."""
-
-    def on_node_gone(self, keeper: NodeKeeper) -> None:
-        """The node has no actor any more; its tasks are nobody's."""
-
-    def on_node_changed(self, keeper: NodeKeeper) -> None:
-        """The node's state has changed."""
-
-
 @dataclass(slots=True, eq=False)
 class NodeKeeper:
-    """Starts an actor on `node`, and another one after a while when it is refused or its actor ends."""
+    """Starts an actor on `node`, and another one after a while when it is refused or its actor ends.
+
+    It enters into `table` what the node may have, and calls `assign_tasks` then; `report_status` is called when the
+    node's state has changed. Lives on the event loop.
+    """
 
     node: ClusterNode
     cluster: Cluster
     streams: Mapping[int, OfferedStream]  # the bridge's, which it changes
-    listener: NodeListener
+    table: TaskTable
+    assign_tasks: Callable[[], None]
+    report_status: Callable[[], None]
     state: NodeState = "starting"
     reason: str = ""
     actor: RayNode | None = None
@@ -116,7 +101,9 @@ class NodeKeeper:
                 self.proven.clear()
                 self._opened.clear()
                 self.refusals.clear()
-                self.listener.on_node_gone(self)
+                # The tasks of the node go to others.
+                self.table.remove_node(self.node.node_id)
+                self.assign_tasks()
                 if actor is not None:
                     actor.end()
             await asyncio.sleep(NODE_RETRY_S)
@@ -128,7 +115,7 @@ class NodeKeeper:
         self._set_state("starting", self.node.describe_shortage(self.cluster.needed_resources))
         try:
             async with asyncio.timeout(NODE_START_S):
-                description = _description_decoder.decode(await self.actor.describe())
+                description = _description_decoder.decode(await self.actor.call(NodeActor.describe))
         except TimeoutError as error:
             why = self.reason or "its processors or its environment were not ready"
             raise StreamdError(f"its actor did not start within {NODE_START_S:.0f} s: {why}") from error
@@ -136,7 +123,7 @@ class NodeKeeper:
             raise StreamdError(
                 f"it has streamd {description.version}, and the daemon {streamd.__version__}: install the same version"
             )
-        self.listener.on_node_ready(self)
+        self.table.add_node(self.node.node_id, self.cluster.workers_per_node)
         while self._failure is None:
             self._changed.clear()
             for number in [each for each in self.streams if each not in self.proven and each not in self.refusals]:
@@ -151,40 +138,38 @@ class NodeKeeper:
         raise self._failure
 
     async def _try_stream(self, actor: RayNode, number: int) -> None:
-        stream = self.streams[number]
+        """Opens a stream on the node, which proves it there, or is refused its tasks."""
+        stream, reason = self.streams[number], ""
         try:
             async with asyncio.timeout(NODE_START_S):
-                reason = await self._prove_stream(actor, stream)
+                wanted = await asyncio.shield(stream.pixel_id)
+                parcel = await stream.pack()
+                if not await actor.call(NodeActor.has_manifest, parcel.manifest_key):
+                    reference = await stream.put_manifest(self.cluster.put_bytes)
+                    await actor.call(NodeActor.receive_manifest, parcel.manifest_key, reference)
+                report = decode_report(await actor.call(NodeActor.open_stream, msgspec.msgpack.encode(parcel)))
+            if not isinstance(report, StreamReady):
+                reason = getattr(report, "reason", "it gave no answer")
+            elif PixelId(report.pixel_id) != wanted:
+                reason = (
+                    f"it makes other pixels ({report.pixel_id[:12]}) than the daemon's host ({wanted[:12]}): install "
+                    "the same versions of streamd and its decoders there"
+                )
         except NodeLostError:
             raise
         except _FAULTS as error:
             reason = format_error_reason(error)
         if number not in self.streams:  # closed meanwhile
-            await actor.close_stream(number)
+            await actor.call(NodeActor.close_stream, number)
         elif reason:
             self.refusals[number] = reason
             if number not in self._opened:  # else the node may still have tasks of it
-                await actor.close_stream(number)
+                await actor.call(NodeActor.close_stream, number)
         else:
             self.proven.add(number)
             self._opened.add(number)
-            self.listener.on_stream_proven(self, number)
-
-    async def _prove_stream(self, actor: RayNode, stream: OfferedStream) -> str:
-        """Opens a stream on the node; returns why the node may not have its tasks, or ""."""
-        wanted = await asyncio.shield(stream.pixel_id)
-        parcel = await stream.pack()
-        if not await actor.has_manifest(parcel.manifest_key):
-            await actor.receive_manifest(parcel.manifest_key, await stream.put_manifest(self.cluster.put_bytes))
-        report = decode_report(await actor.open_stream(msgspec.msgpack.encode(parcel)))
-        if not isinstance(report, StreamReady):
-            return getattr(report, "reason", "it gave no answer")
-        if PixelId(report.pixel_id) != wanted:
-            return (
-                f"it makes other pixels ({report.pixel_id[:12]}) than the daemon's host ({wanted[:12]}): install the "
-                "same versions of streamd and its decoders there"
-            )
-        return ""
+            self.table.add_stream(self.node.node_id, number)
+            self.assign_tasks()
 
     def fail(self, error: NodeLostError) -> None:
         """Ends the actor, since a call has failed: its other calls would fail much later."""
@@ -208,4 +193,4 @@ class NodeKeeper:
     def _set_state(self, state: NodeState, reason: str) -> None:
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason = state, reason
-            self.listener.on_node_changed(self)
+            self.report_status()

@@ -123,8 +123,20 @@ class TaskTable:
                 continue
             tasks = self._find_tasks_for(name, node)
             is_hungry = node.task_count < node.workers * TASKS_AHEAD_PER_WORKER
-            if tasks and (is_hungry or len(tasks) == CALL_TASKS or self._tasks[tasks[0]].is_alone):
-                return self._open_call(name, node, tasks, now_s)
+            if not tasks or not (is_hungry or len(tasks) == CALL_TASKS or self._tasks[tasks[0]].is_alone):
+                continue
+            chosen = set(tasks)
+            self._queue = deque(number for number in self._queue if number not in chosen)
+            for number in tasks:
+                task = self._tasks[number]
+                task.is_queued = False
+                task.holders.add(name)
+                task.avoided.add(name)
+            self._call_number += 1
+            call = NodeCall(self._call_number, name, tuple(tasks))
+            usual_s = self._usual_s.get(self._tasks[tasks[0]].stream, 0.0)
+            node.calls[call.number] = _OpenCall(call, now_s, now_s + max(SILENT_S, SILENT_TIMES * usual_s))
+            return call
         return None
 
     def _find_tasks_for(self, name: str, node: _Node) -> list[int]:
@@ -140,20 +152,6 @@ class TaskTable:
             if len(found) == CALL_TASKS:
                 break
         return found
-
-    def _open_call(self, name: str, node: _Node, tasks: list[int], now_s: float) -> NodeCall:
-        chosen = set(tasks)
-        self._queue = deque(number for number in self._queue if number not in chosen)
-        for number in tasks:
-            task = self._tasks[number]
-            task.is_queued = False
-            task.holders.add(name)
-            task.avoided.add(name)
-        self._call_number += 1
-        call = NodeCall(self._call_number, name, tuple(tasks))
-        usual_s = self._usual_s.get(self._tasks[tasks[0]].stream, 0.0)
-        node.calls[call.number] = _OpenCall(call, now_s, now_s + max(SILENT_S, SILENT_TIMES * usual_s))
-        return call
 
     # --- answers
 

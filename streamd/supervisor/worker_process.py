@@ -121,10 +121,32 @@ def diagnose_worker_exit(
     its pixels can cause: never for what comes from outside, such as SIGKILL, nor for anything that happens while a file
     is read. A transform that was being tried is blamed when it exceeds the deadline, crashes, or exits the process.
     """
-    words, fault = _describe_worker_exit(return_code, killed_for), None
+    fault = None
+    if killed_for is not None:
+        words = f"killed because it was {killed_for.value}"
+    elif return_code == OUT_OF_MEMORY_STATUS:
+        words = "out of memory"
+    elif return_code < 0:
+        words = f"killed by {signal.Signals(-return_code).name}"
+    else:
+        words = f"with exit status {return_code}"
+    # It was at no row's pixels: only a transform that it was trying can be at fault.
     if progress.phase not in _PIXEL_PHASES or killed_for is WorkerCondition.ENDLESS_TRIAL:
-        tried = _find_transform_fault(return_code, trial, killed_for, deadline_s)
+        tried = None
+        if trial.phase in _TRIAL_PHASES:
+            takes, ends = _TRIAL_PHASES[trial.phase]
+            own = -return_code in _CRASH_SIGNALS if return_code < 0 else return_code != OUT_OF_MEMORY_STATUS
+            if killed_for is WorkerCondition.ENDLESS_TRIAL:
+                why = "is there an endless loop, or does it wait for something?"
+                text = f"{trial.subject} takes more than {deadline_s:g} s {takes}: {why}"
+                tried = TransformFault(trial.stream, text, is_certain=True)
+            elif killed_for is None and own:
+                # Not certain, since the trial runs in a thread beside the worker's other work, which may have ended the
+                # process.
+                text = f"{trial.subject} ends its process {ends}, {words}: run it by itself to see why"
+                tried = TransformFault(trial.stream, text, is_certain=False)
         return WorkerDied(words, (), progress.task, progress.place, transform_fault=tried)
+    # Standard case: it was at a row's pixels, which may be at fault.
     verb, means = _PIXEL_PHASES[progress.phase]
     if killed_for is WorkerCondition.SLOW_ROW:
         fault = f"takes more than {deadline_s:g} s to {verb}"
@@ -133,34 +155,6 @@ def diagnose_worker_exit(
     elif killed_for is None and -return_code in _CRASH_SIGNALS:
         fault = f"crashes {means}: {signal.Signals(-return_code).name}"
     return WorkerDied(words, (), progress.task, progress.place, fault)
-
-
-def _find_transform_fault(
-    return_code: int, trial: TransformTrial, killed_for: WorkerCondition | None, deadline_s: float
-) -> TransformFault | None:
-    """Returns the fault of the transform that a worker was trying when it ended, or None. It was at no row's pixels."""
-    if trial.phase not in _TRIAL_PHASES:
-        return None
-    takes, ends = _TRIAL_PHASES[trial.phase]
-    if killed_for is WorkerCondition.ENDLESS_TRIAL:
-        why = "is there an endless loop, or does it wait for something?"
-        return TransformFault(
-            trial.stream, f"{trial.subject} takes more than {deadline_s:g} s {takes}: {why}", is_certain=True
-        )
-    own = -return_code in _CRASH_SIGNALS if return_code < 0 else return_code != OUT_OF_MEMORY_STATUS
-    if killed_for is not None or not own:
-        return None
-    # Not certain, since the trial runs in a thread beside the worker's other work, which may have ended the process.
-    how = f"{trial.subject} ends its process {ends}, {_describe_worker_exit(return_code, None)}"
-    return TransformFault(trial.stream, f"{how}: run it by itself to see why", is_certain=False)
-
-
-def _describe_worker_exit(return_code: int, killed_for: WorkerCondition | None) -> str:
-    if killed_for is not None:
-        return f"killed because it was {killed_for.value}"
-    if return_code == OUT_OF_MEMORY_STATUS:
-        return "out of memory"
-    return f"killed by {signal.Signals(-return_code).name}" if return_code < 0 else f"with exit status {return_code}"
 
 
 # --- The timer of a busy worker, which finds one that was stopped or has exceeded its deadline.
@@ -192,16 +186,14 @@ class Watchdog:
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def mark_worker_busy(self) -> None:
-        """Notes that the worker, which had no work, has work now."""
-        self._busy_since_ns = time.monotonic_ns()
-        self._is_busy = True
-        if self._timer is None:
-            self._schedule_check(self._first_check_s)
-
-    def mark_worker_idle(self) -> None:
-        """Notes that the worker has no work left. The timer is kept, since work comes faster than timers are set."""
-        self._is_busy = False
+    def note_work(self, count: int) -> None:
+        """Notes how much work the worker has from now on. With none there is no deadline."""
+        self._is_busy = count > 0
+        # The timer of an idle worker is kept, since work comes faster than timers are set.
+        if count:
+            self._busy_since_ns = time.monotonic_ns()
+            if self._timer is None:
+                self._schedule_check(self._first_check_s)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -214,7 +206,7 @@ class Watchdog:
 
     def _check_worker_progress(self, due_s: float) -> None:
         self._timer = None
-        # Without work there is no deadline. `mark_worker_busy` starts the timer again.
+        # Without work there is no deadline. `note_work` starts the timer again.
         if not self._is_busy:
             return
         # After a pause of the whole host the worker gets the time of a first check again.
@@ -230,18 +222,17 @@ class Watchdog:
             self._schedule_check(self._first_check_s - silent_s)
         else:
             self._schedule_check(min(self._first_check_s, self._deadline_s - silent_s))
-        state = _read_process_state(self._pid) if silent_s >= self._first_check_s else ""
+        # The letter of its process's state; X (dead) when there is no such process.
+        state = ""
+        if silent_s >= self._first_check_s:
+            try:
+                facts = Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii", errors="replace")
+                state = facts.rpartition(")")[2].split()[0]
+            except (OSError, IndexError):
+                state = "X"
         found = diagnose_silent_worker(self._read_progress(), silent_s, self._deadline_s, state)
         if found is not WorkerCondition.AT_WORK:
             self._on_overdue(found)
-
-
-def _read_process_state(pid: int) -> str:
-    """Returns the letter of a process's state; "X" (dead) when there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "X"
 
 
 # --- One process that fills slots, behind a socket pair: the commands sent, the tasks it has, the slots it has mapped.
@@ -252,19 +243,13 @@ TaskT = TypeVar("TaskT", bound=FillRows | SideTask)
 
 
 class WorkerListener(Protocol):
-    """Receives the events of workers. All calls come on the event loop's thread."""
-
-    def on_worker_started(self, worker: Any) -> None:
-        """A worker has started and knows no stream yet."""
+    """Receives what a running worker says. All calls come on the event loop's thread."""
 
     def on_worker_reports(self, worker: Any, reports: Sequence[WorkerReport]) -> None:
         """A worker has sent these reports in one datagram."""
 
     def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
         """A worker has waited for a file beyond the deadline. Called once for each place that it waits at."""
-
-    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
-        """A worker has ended; `worker.take_back_tasks(death.tasks)` are those that it has not finished."""
 
 
 class WorkerLink(Generic[TaskT]):
@@ -274,6 +259,8 @@ class WorkerLink(Generic[TaskT]):
     of the event loop go in one datagram. `tasks` are its unfinished tasks by number, in the order
     in which they were sent; the listener takes them back when the worker dies. Lives on the event loop.
     """
+
+    leave_s: float = WORKER_LEAVE_S  # from the end of the socket to the end of the process
 
     def __init__(
         self,
@@ -289,9 +276,11 @@ class WorkerLink(Generic[TaskT]):
         self._pending_records: list[bytes] = []  # sent at the end of the loop's turn
         self._pending_descriptors: list[int] = []  # sent with them
         self._flush_handle: asyncio.Handle | None = None
-        # The end of a process is reported by `wait_for_exit`, and its tasks, these included, go back to the listener.
-        self._sender = DatagramSender(link, on_closed=lambda: None, on_waiting=self._watch_unread_records)
-        self._unread_watchdog = Watchdog(process.pid, self._read_progress, unread_s, self._on_unread_records)
+        # A process for which datagrams wait is watched: from the first one on, and again when it has read one. Its end
+        # is reported by `wait_for_exit`, and its tasks, these included, go back to the listener.
+        self._unread_watchdog = Watchdog(process.pid, lambda: self.row_progress, unread_s, self._on_unread_records)
+        self._sender = DatagramSender(link, on_closed=lambda: None, on_waiting=self._unread_watchdog.note_work)
+        self._killed_for: WorkerCondition | None = None
         self.tasks: dict[int, TaskT] = {}
         self.is_fresh = True  # was never given a task
         self.has_suspect = False  # its task is a suspect; it gets no other beside it
@@ -306,6 +295,11 @@ class WorkerLink(Generic[TaskT]):
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def row_progress(self) -> RowProgress:
+        """The row that the process is at. One without a progress page shows that it lives by reading."""
+        return RowProgress(0, 0, WorkerPhase.IDLE, 0)
 
     @property
     def can_take_suspect(self) -> bool:
@@ -354,23 +348,12 @@ class WorkerLink(Generic[TaskT]):
         if records:
             self._sender.send(bundle_records(records), descriptors)
 
-    def _watch_unread_records(self, count: int) -> None:
-        """Watches a process for which datagrams wait. Called when the first one does, and when it has read one."""
-        if count:
-            self._unread_watchdog.mark_worker_busy()
-        else:
-            self._unread_watchdog.mark_worker_idle()
-
     def _on_unread_records(self, condition: WorkerCondition) -> None:
         is_stopped = condition is WorkerCondition.STOPPED
         self._kill_for(condition if is_stopped else WorkerCondition.NOT_READING)
 
-    def _read_progress(self) -> RowProgress:
-        """Returns the row that the process is at. One without a progress page shows that it lives by reading."""
-        return RowProgress(0, 0, WorkerPhase.IDLE, 0)
-
     def _kill_for(self, condition: WorkerCondition) -> None:
-        del condition
+        self._killed_for = self._killed_for or condition
         kill_child(self._process)
 
     def remove_finished_task(self, number: int) -> TaskT:
@@ -401,13 +384,10 @@ class WorkerLink(Generic[TaskT]):
     async def wait_for_exit(self) -> WorkerDied:
         """Waits until the process has ended; returns how it ended. No sample is blamed."""
         code = await self._process.wait()
-        self._receive_last_reports()
-        return WorkerDied(f"with exit status {code}", tuple(self.tasks))
-
-    def _receive_last_reports(self) -> None:
         # The tasks in reports that still lie in the socket are done, and must not be queued again.
         while self._receive_reports():
             pass
+        return WorkerDied(f"with exit status {code}", tuple(self.tasks))
 
     async def shut_down(self) -> None:
         """Closes the socket and waits until the worker has ended; kills it after a while."""
@@ -418,11 +398,6 @@ class WorkerLink(Generic[TaskT]):
         except TimeoutError:
             kill_child(self._process)
             await self._process.wait()
-
-    @property
-    def leave_s(self) -> float:
-        """The seconds from the end of the socket to the end of the process."""
-        return WORKER_LEAVE_S
 
     def close(self) -> None:
         """Closes the socket, which ends the worker if it still lives."""
@@ -477,7 +452,6 @@ class WorkerProcess(WorkerLink[TaskT]):
             process.pid, page.read_transform_trial, row_deadline_s, self._on_transform_trial_overdue
         )
         self._untried_streams: set[int] = set()  # numbers of streams whose transforms it has yet to try
-        self._killed_for: WorkerCondition | None = None
         self._last_waiting_progress: RowProgress | None = None
 
     @classmethod
@@ -495,7 +469,7 @@ class WorkerProcess(WorkerLink[TaskT]):
 
     @property
     def row_progress(self) -> RowProgress:
-        """The row that the worker is at, as it last wrote it to its progress page."""
+        """The row that the worker is at, as it last wrote it to its progress page: a slow one has its own deadline."""
         return self._page.read_row_progress()
 
     def send_command(self, command: WorkerCommand) -> None:
@@ -504,14 +478,14 @@ class WorkerProcess(WorkerLink[TaskT]):
         # until each stream was opened or has failed.
         if isinstance(command, OpenStream) and command.transform is not None:
             if not self._untried_streams:
-                self._trial_watchdog.mark_worker_busy()
+                self._trial_watchdog.note_work(1)
             self._untried_streams.add(command.number)
         super().send_command(command)
 
     def send_task(self, task: TaskT, slots: SlotStore) -> None:
         """See WorkerLink. A suspect must be alone in its process."""
         if not self.tasks:
-            self._row_watchdog.mark_worker_busy()
+            self._row_watchdog.note_work(1)
         self.is_fresh, self.has_suspect = False, task.is_suspect
         super().send_task(task, slots)
 
@@ -519,7 +493,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         """See WorkerLink."""
         task = super().remove_finished_task(number)
         if not self.tasks:
-            self._row_watchdog.mark_worker_idle()
+            self._row_watchdog.note_work(0)
         return task
 
     def kill_waiting_process(self) -> None:
@@ -535,9 +509,8 @@ class WorkerProcess(WorkerLink[TaskT]):
 
     async def wait_for_exit(self) -> WorkerDied:
         """Waits until the process has ended; returns how it ended, and at which row."""
-        code = await self._process.wait()
-        self._receive_last_reports()
-        page, deadline_s = self._page, self.row_deadline_s
+        await super().wait_for_exit()
+        code, page, deadline_s = await self._process.wait(), self._page, self.row_deadline_s
         found = diagnose_worker_exit(
             code, page.read_row_progress(), page.read_transform_trial(), self._killed_for, deadline_s
         )
@@ -551,7 +524,7 @@ class WorkerProcess(WorkerLink[TaskT]):
         at = self._page.read_row_progress()
         if condition is not WorkerCondition.WAITING or at == self._last_waiting_progress:
             self._kill_for(condition)
-        elif at != self._last_waiting_progress:
+        else:
             self._last_waiting_progress = at
             self._listener.on_worker_waiting(self, at)
 
@@ -559,15 +532,6 @@ class WorkerProcess(WorkerLink[TaskT]):
         """Kills a worker that is stuck in a transform. WAITING is no fault: files of streams are opened before it."""
         if condition is not WorkerCondition.WAITING:
             self._kill_for(condition)
-
-    def _read_progress(self) -> RowProgress:
-        """See WorkerLink. A slow row of a task is judged by its own deadline."""
-        return self._page.read_row_progress()
-
-    def _kill_for(self, condition: WorkerCondition) -> None:
-        """See WorkerLink."""
-        self._killed_for = self._killed_for or condition
-        kill_child(self._process)
 
     def close(self) -> None:
         """See WorkerLink."""
@@ -583,7 +547,7 @@ class WorkerProcess(WorkerLink[TaskT]):
             report.stream for report in reports if isinstance(report, StreamReady | StreamOpenFailed)
         )
         if not self._untried_streams:
-            self._trial_watchdog.mark_worker_idle()
+            self._trial_watchdog.note_work(0)
 
 
 # --- One worker beside a pool, which is started again by the first task after its end.
@@ -693,12 +657,6 @@ class RestartingWorker(Generic[ResultT]):
             self._process = None
 
     # --- the methods of WorkerListener
-
-    def on_worker_started(self, worker: Any) -> None:
-        """Is never called, since there is no WorkerPool."""
-
-    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
-        """Is never called, as above."""
 
     def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
         """Is never called, since the worker may wait."""

@@ -215,7 +215,7 @@ def test_a_stuck_daemon_logs_it_and_sends_no_watchdog_message(
 
     assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
     daemon._close_endpoint()
-    daemon._manager.notify_stopping("goes")
+    daemon._manager.notify("stopping", "goes")
     assert notified.read_until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from support.dispatcher_rig import WISH, dispatching
 
-from streamd.daemon.queries import AnswerCache, QueryMessage, QueryResponder
+from streamd.daemon.dispatcher import AnswerCache, Dispatcher, QueryMessage
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import AskNames, AskStats, AskStatus, AskStreams, StatusNow, Streams
@@ -85,7 +85,7 @@ def test_a_question_with_facts_gets_an_answer_of_its_own() -> None:
 async def test_hundreds_of_status_questions_make_few_answers(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.queries.ANSWER_BURST_S", 0.0)
+    monkeypatch.setattr("streamd.daemon.dispatcher.ANSWER_BURST_S", 0.0)
     built, build = list[bool](), StatusBuilder.build_status
 
     def count_and_build(*args: object, **options: object) -> object:
@@ -107,13 +107,13 @@ async def test_hundreds_of_status_questions_make_few_answers(
 async def test_the_streams_are_encoded_once_until_one_changes(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answer = list[object](), QueryResponder.answer_query
+    asked, answer = list[object](), Dispatcher._answer_query
 
-    def count_and_answer(self: QueryResponder, question: AskStreams, **options: object) -> object:
+    def count_and_answer(self: Dispatcher, question: AskStreams) -> object:
         asked.append(question)
-        return answer(self, question, **options)  # type: ignore[arg-type]  # as it came
+        return answer(self, question)
 
-    monkeypatch.setattr(QueryResponder, "answer_query", count_and_answer)
+    monkeypatch.setattr(Dispatcher, "_answer_query", count_and_answer)
     async with dispatching(stream) as rig:
         rig.subscribe(b"me", WISH)
         for _ in range(3):

@@ -21,7 +21,7 @@ from streamd.config.schema import Config, StreamConfig
 from streamd.daemon import data_watch
 from streamd.daemon.daemon import Daemon
 from streamd.daemon.data_watch import (
-    DataPlaceLookups,
+    build_place_lookups,
     find_files_newer_than_manifest,
     list_data_places,
     wait_for_mount,
@@ -45,7 +45,10 @@ def folder_source(path: Path) -> dict[str, object]:
 
 
 def absences(*streams: StreamConfig) -> list[str]:
-    return asyncio.run(DataPlaceLookups(streams).find_absence_reasons())
+    async def ask() -> list[str]:
+        return await asyncio.gather(*(each.wait_for_answer() for each in build_place_lookups(streams)))
+
+    return [reason for reason in dict.fromkeys(asyncio.run(ask())) if reason]
 
 
 def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_path: Path) -> None:

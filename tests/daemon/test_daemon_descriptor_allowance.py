@@ -11,7 +11,7 @@ from support.daemon_process import write_images
 from support.served_folder import serve
 
 from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_descriptor_allowance
-from streamd.daemon.engine.open_streams import OpenStreams
+from streamd.daemon.engine.engine import OpenStreams
 from streamd.daemon.streams.manifest_locks import ManifestLocks
 from streamd.errors import ConfigError
 from streamd.limits import (

@@ -87,6 +87,11 @@ class Rig:
         knocks.listen(16)
         self.keeper.start(self.listener, group.create_task, knocks)
 
+    def list_pids(self) -> list[int]:
+        """Returns the processes of the door and the gates."""
+        processes = [self.keeper._door, *(each.process for each in self.keeper._running.values())]
+        return [each._process.pid for each in processes if each is not None and each._process is not None]
+
     async def knock(self) -> Path | None:
         """Returns where the door refers a client of MEMBER; None if it is sent away."""
         async with asyncio.timeout(LIMIT_S):
@@ -127,7 +132,7 @@ async def dealing(path: Path) -> AsyncIterator[zmq.Socket[bytes]]:
 
 async def test_without_a_knock_no_process_runs(folder: Path) -> None:
     async with kept(folder) as rig:
-        assert rig.keeper.list_pids() == []
+        assert rig.list_pids() == []
 
 
 @pytest.mark.long
@@ -191,12 +196,12 @@ async def test_no_other_user_can_use_a_members_gate(folder: Path) -> None:
 async def test_a_gate_that_is_killed_is_reported_and_started_again(folder: Path) -> None:
     async with kept(folder) as rig:
         first = await rig.knock_until_referred()
-        pids = rig.keeper.list_pids()
+        pids = rig.list_pids()
         os.kill(pids[1], signal.SIGKILL)
         await wait_for_condition(lambda: rig.listener.ended, "its end is reported")
         second = await rig.knock_until_referred()
         assert second != first
-        assert rig.keeper.list_pids()[0] == pids[0], "the door lives on"
+        assert rig.list_pids()[0] == pids[0], "the door lives on"
 
 
 @pytest.mark.long
@@ -209,7 +214,7 @@ async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
         began_s = time.monotonic()
         for _ in range(3):
             await rig.knock_until_referred()
-            os.kill(rig.keeper.list_pids()[1], signal.SIGABRT)
+            os.kill(rig.list_pids()[1], signal.SIGABRT)
             await wait_for_condition(lambda: rig.listener.ended, "its end is reported")
             rig.listener.ended.clear()
         await rig.knock_until_referred()
@@ -222,8 +227,8 @@ async def test_a_user_that_ends_its_gate_again_and_again_waits_longer_each_time(
 async def test_the_door_is_started_again_after_its_end(folder: Path) -> None:
     async with kept(folder) as rig:
         path = await rig.knock_until_referred()
-        os.kill(rig.keeper.list_pids()[0], signal.SIGKILL)
-        await wait_for_condition(lambda: len(rig.keeper.list_pids()) == 1, "the door has ended")
+        os.kill(rig.list_pids()[0], signal.SIGKILL)
+        await wait_for_condition(lambda: len(rig.list_pids()) == 1, "the door has ended")
         assert await rig.knock_until_referred() == path
 
 
@@ -238,7 +243,7 @@ async def test_more_users_than_gates_are_sent_away(folder: Path, caplog: pytest.
 async def test_closing_ends_the_door_and_every_gate(folder: Path) -> None:
     async with kept(folder) as rig:
         await rig.knock_until_referred()
-        pids = rig.keeper.list_pids()
+        pids = rig.list_pids()
         assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 

@@ -1,11 +1,11 @@
-"""The status of a daemon over a real scheduler and made-up deliveries, and its responder to queries."""
+"""The status of a daemon over a real scheduler and made-up deliveries, and its answers to queries."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from support.dispatcher_rig import dispatching
 from support.opened_streams import Serve
 
 from streamd.core.counters import ProcessStats
@@ -13,7 +13,6 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.queries import QueryMessage, QueryResponder
 from streamd.daemon.status_builder import StatusBuilder, SubscribedTrainer
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore
@@ -30,7 +29,6 @@ from streamd.ipc.messages import (
     StatusNow,
     Streams,
 )
-from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_SLOTS
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed, TimePassed
@@ -74,7 +72,7 @@ class StatusRig:
             self.builder.on_batch_produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
-        self.builder.on_epoch_received(max((0, *self.builder._sessions)), -1, now_s)  # else it is not known yet
+        self.builder.on_epoch_received(max((0, *self.builder._sessions)), -1, None, now_s)  # else it is not known yet
         return self.status(now_s).streams[0].decodes_per_batch
 
     def status(self, now_s: float = 1.0, *, is_draining: bool = False) -> DaemonStatus:
@@ -115,7 +113,7 @@ def test_decodes_per_batch_is_known_after_an_epoch_and_explained_before(rig: Sta
     rig.subscribe(1)
     rig.send(1, 10, 5.0)
     (early,) = rig.status(6.0).streams
-    rig.builder.on_epoch_received(1, 0, 6.0)
+    rig.builder.on_epoch_received(1, 0, None, 6.0)
     (told,) = rig.status(6.0).streams
     (late,) = rig.status(60.0).streams
     assert (early.decodes_per_batch, told.decodes_per_batch, late.decodes_per_batch) == (None, 1.0, None)
@@ -236,7 +234,7 @@ def test_a_received_epoch_counts_as_taken_to_its_end(rig: StatusRig) -> None:
     session.finish_epoch()
     rig.send(1, 10, 1.0)
     assert (rig.session(1, 1.0).epoch, rig.session(1, 1.0).step) == (0, 0)
-    rig.builder.on_epoch_received(1, 0, 2.0)
+    rig.builder.on_epoch_received(1, 0, None, 2.0)
     assert (rig.session(1, 2.0).epoch, rig.session(1, 2.0).step, rig.session(1, 2.0).in_flight) == (1, 0, 0)
 
 
@@ -263,8 +261,9 @@ def test_an_epoch_timing_belongs_to_its_session_and_is_ignored_after_its_end(rig
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     rig.subscribe(1)
     rig.subscribe(2)
-    rig.builder.on_epoch_timing_reported(2, timing)
-    rig.builder.on_epoch_timing_reported(3, timing)
+    rig.builder.on_epoch_received(2, 0, timing, 1.0)
+    rig.builder.on_epoch_received(3, 0, timing, 1.0)
+    rig.builder.on_epoch_received(2, 1, None, 1.0)  # says nothing of its time
     assert [rig.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
@@ -362,18 +361,18 @@ def test_a_paused_stream_is_stopped_until_it_resumes_or_changes(rig: StatusRig) 
     def stopped() -> str | None:
         return rig.status().streams[0].stopped
 
-    rig.builder.on_stream_paused("train", "it waits")
+    rig.builder.set_stream_paused("train", "it waits")
     assert (stopped(), rig.builder.is_stream_paused("train")) == ("it waits", True)
-    rig.builder.on_stream_resumed("train")
+    rig.builder.set_stream_paused("train", None)
     assert (stopped(), rig.builder.is_stream_paused("train")) == (None, False)
-    rig.builder.on_stream_paused("train", "it waits")
+    rig.builder.set_stream_paused("train", "it waits")
     rig.builder.on_stream_changed("train")
     assert stopped() is None
 
 
 def test_a_failed_reload_is_shown_until_one_succeeds(rig: StatusRig) -> None:
     for failed in (True, False):
-        rig.builder.set_reload_failed(failed=failed)
+        rig.builder.reload_failed = failed
         assert rig.status().reload_failed == failed
 
 
@@ -418,67 +417,61 @@ def test_an_added_stream_is_shown_and_a_removed_one_is_not(rig: StatusRig) -> No
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)
 
 
-# --- queries: the responder are of now, whatever has been reloaded since
+# --- queries: the answers are of now, whatever has been reloaded since
 
 
-@pytest.fixture
-def streams(stream: ServedStream) -> dict[str, ServedStream]:
-    return {"train": stream}
+async def test_a_query_for_streams_gets_those_served_now(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        assert rig.ask(b"asker", AskStreams()) == Streams({"train": stream.spec})
+        rig.dispatcher.replace_stream_ending_sessions("train", None, "it was removed")
+        assert rig.ask(b"asker", AskStreams()) == Streams({})
 
 
-@pytest.fixture
-def responder(streams: dict[str, ServedStream]) -> QueryResponder:
-    stats = ProcessStats()
-    scheduler = Scheduler([each.stream_shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
-    builder = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
-    return QueryResponder(streams, scheduler, SlotStore(), stats, builder)
+async def test_stats_are_read_at_the_time_of_the_query(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        for name in (b"one", b"two", b"three"):
+            rig.subscribe(name)
+        told = rig.ask(b"asker", AskStats())
+        assert isinstance(told, Stats)
+        slots, producing = len(rig.slots), rig.scheduler.producing_count
+        assert told.values["daemon"] == {
+            "sessions": 3, "memory_used_bytes": rig.scheduler.used_bytes, "slots": slots, "producing": producing,
+            "slot_wait_s": rig.scheduler.slot_wait_s,
+        }  # fmt: skip
+        assert (slots > 0, producing > 0) == (True, True)
 
 
-def ask(responder: QueryResponder, query: QueryMessage, *, session_count: int = 0, is_draining: bool = False) -> Any:
-    return responder.answer_query(query, session_count=session_count, is_draining=is_draining)
+async def test_a_query_for_the_dashboard_gets_its_address_or_how_to_enable_it(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        none = rig.ask(b"asker", AskMonitor())
+        assert isinstance(none, Refused)
+        assert "`monitor: 127.0.0.1:9191`" in none.text
+        there = rig.dispatcher._monitor = MonitorAt("http://127.0.0.1:9191", "secret")
+        assert rig.ask(b"asker", AskMonitor()) == there
 
 
-def test_a_query_for_streams_gets_those_served_now(responder: QueryResponder, streams: dict[str, ServedStream]) -> None:
-    spec = streams["train"].spec
-    assert ask(responder, AskStreams()) == Streams({"train": spec})
-    del streams["train"]
-    assert ask(responder, AskStreams()) == Streams({})
+async def test_stats_count_the_checks_of_each_scheduler_rule(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        rig.scheduler.handle_events((TimePassed(),), 0.0)
+        told = rig.ask(b"asker", AskStats())
+        assert isinstance(told, Stats)
+        assert told.values["rules"] == rig.scheduler.checks_by_rule
+        assert told.values["rules"]["memory_within_budget"] == 1
 
 
-def test_stats_are_read_at_the_time_of_the_query(responder: QueryResponder) -> None:
-    told = ask(responder, AskStats(), session_count=3)
-    assert isinstance(told, Stats)
-    assert told.values["daemon"] == {
-        "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
-    }  # fmt: skip
+async def test_the_status_shows_whether_the_daemon_is_draining(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        for draining in (False, True):
+            if draining:
+                rig.dispatcher.drain_sessions()
+            told = rig.ask(b"asker", AskStatus())
+            assert isinstance(told, StatusNow)
+            assert told.status.draining == draining
+            assert [each.name for each in told.status.streams] == ["train"]
 
 
-def test_a_query_for_the_dashboard_gets_its_address_or_how_to_enable_it(responder: QueryResponder) -> None:
-    none = ask(responder, AskMonitor())
-    assert isinstance(none, Refused)
-    assert "`monitor: 127.0.0.1:9191`" in none.text
-    there = MonitorAt("http://127.0.0.1:9191", "secret")
-    assert ask(replace(responder, monitor=there), AskMonitor()) == there
-
-
-def test_stats_count_the_checks_of_each_scheduler_rule(responder: QueryResponder) -> None:
-    responder.scheduler.handle_events((TimePassed(),), 0.0)
-    told = ask(responder, AskStats())
-    assert isinstance(told, Stats)
-    assert told.values["rules"] == responder.scheduler.checks_by_rule
-    assert told.values["rules"]["memory_within_budget"] == 1
-
-
-def test_the_status_shows_whether_the_daemon_is_draining(responder: QueryResponder) -> None:
-    for draining in (False, True):
-        told = ask(responder, AskStatus(), is_draining=draining)
-        assert isinstance(told, StatusNow)
-        assert told.status.draining == draining
-        assert [stream.name for stream in told.status.streams] == ["train"]
-
-
-def test_names_are_returned_in_the_order_asked_or_refused(responder: QueryResponder) -> None:
-    told = ask(responder, AskNames("train", (8, 0)))
-    assert told == Names(("dog/0004.jpg", "cat/0000.jpg"))
-    assert isinstance(ask(responder, AskNames("train", (9,))), Refused)
-    assert isinstance(ask(responder, AskNames("other", ())), Refused)
+async def test_names_are_returned_in_the_order_asked_or_refused(stream: ServedStream) -> None:
+    async with dispatching(stream) as rig:
+        assert rig.ask(b"asker", AskNames("train", (8, 0))) == Names(("dog/0004.jpg", "cat/0000.jpg"))
+        assert isinstance(rig.ask(b"asker", AskNames("train", (9,))), Refused)
+        assert isinstance(rig.ask(b"asker", AskNames("other", ())), Refused)

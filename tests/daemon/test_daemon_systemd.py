@@ -36,10 +36,10 @@ def address_of(listener: socket.socket) -> str:
 
 def test_notifications_follow_the_sd_notify_protocol(listener: socket.socket) -> None:
     manager = ServiceManager(address_of(listener))
-    manager.notify_starting("lists the samples")
-    manager.notify_ready("serves train")
-    manager.notify_watchdog("serves train still")
-    manager.notify_stopping("goes")
+    manager.notify("starting", "lists the samples")
+    manager.notify("ready", "serves train")
+    manager.notify("working", "serves train still")
+    manager.notify("stopping", "goes")
     said = [listener.recv(4096) for _ in range(4)]
     assert said == [
         b"STATUS=lists the samples",
@@ -51,14 +51,14 @@ def test_notifications_follow_the_sd_notify_protocol(listener: socket.socket) ->
 
 def test_a_reload_notification_has_its_start_time(listener: socket.socket) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    ServiceManager(address_of(listener)).notify_reloading("reads")
+    ServiceManager(address_of(listener)).notify("reloading", "reads")
     found = re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=(\d+)\nSTATUS=reads", listener.recv(4096))
     assert found
     assert before_us <= int(found[1]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
 def test_a_status_cannot_inject_lines(listener: socket.socket) -> None:
-    ServiceManager(address_of(listener)).notify_ready("serves a\nSTOPPING=1")
+    ServiceManager(address_of(listener)).notify("ready", "serves a\nSTOPPING=1")
     assert listener.recv(4096) == b"READY=1\nSTATUS=serves a\\nSTOPPING=1"
 
 
@@ -92,12 +92,12 @@ def test_variables_for_another_process_are_ignored(environment: dict[str, str], 
 
 def test_without_a_manager_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it opens a socket"))
-    ServiceManager().notify_ready("serves")
+    ServiceManager().notify("ready", "serves")
 
 
 def test_a_missing_manager_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd"):
-        ServiceManager(str(tmp_path / "gone")).notify_ready("serves")
+        ServiceManager(str(tmp_path / "gone")).notify("ready", "serves")
     assert "the service manager cannot be notified" in caplog.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -43,6 +43,9 @@ class NodeFake:
         self.bad = bad
         self.calls = 0
 
+    async def call(self, _method: Callable[..., Any], records: list[bytes]) -> FilledRows:
+        return await self.fill_rows(records)
+
     async def fill_rows(self, records: list[bytes]) -> FilledRows:
         self.calls += 1
         tasks = [cast("FillRows", decode_command(record)) for record in records]
@@ -60,12 +63,17 @@ class BridgeRig:
 
     def add_node(self, name: str, node: NodeFake) -> NodeKeeper:
         node.spec = self.stream.spec
-        keeper = NodeKeeper(ClusterNode(name, name), cast("Cluster", None), self.bridge._streams, self.bridge)
+        bridge = self.bridge
+        keeper = NodeKeeper(
+            ClusterNode(name, name), cast("Cluster", None), bridge._streams, bridge._table, bridge._assign_tasks,
+            bridge._report_status,
+        )  # fmt: skip
         keeper.actor, keeper.state = cast("Any", node), "serving"
         keeper.proven.add(0)
-        self.bridge._keepers[name] = keeper
-        self.bridge.on_node_ready(keeper)
-        self.bridge.on_stream_proven(keeper, 0)
+        bridge._keepers[name] = keeper
+        bridge._table.add_node(name, 1)
+        bridge._table.add_stream(name, 0)
+        bridge._assign_tasks()
         return keeper
 
     def send_task(self, number: int) -> None:
@@ -94,7 +102,8 @@ async def bridged(stream: ServedStream) -> AsyncIterator[BridgeRig]:
     async with asyncio.TaskGroup() as bridge._group:
         sending = bridge._group.create_task(bridge._send_reports())
         asyncio.get_running_loop().add_reader(theirs, bridge._receive_commands)
-        bridge._handle_command(encode_command(OpenStream(0, str(stream.manifest_path), stream.spec)), [])
+        ours.send(bundle_records([encode_command(OpenStream(0, str(stream.manifest_path), stream.spec))]))
+        bridge._receive_commands()
         yield BridgeRig(bridge, ours, slots, stream)
         sending.cancel()
         asyncio.get_running_loop().remove_reader(theirs)

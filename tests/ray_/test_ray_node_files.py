@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_a_manifest_is_found_under_its_key_until_the_node_ends() -> None:
 
 def test_the_folder_of_a_node_that_was_killed_is_removed_by_the_next_one() -> None:
     killed, alive = NodeFiles(), NodeFiles()
-    killed._release_lock()
+    os.close(killed._lock)
     NodeFiles().close()
     assert (killed._folder.exists(), alive._folder.exists()) == (False, True)
     alive.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from streamd.ray import node_keeper
 from streamd.ray.cluster import Cluster, NodeLostError, NodeUnfitError
 from streamd.ray.node_actor import NodeDescription
 from streamd.ray.node_keeper import NodeKeeper, OfferedStream
-from streamd.ray.task_table import ClusterNode
+from streamd.ray.task_table import ClusterNode, TaskTable
 
 PIXELS = PixelId("a" * 32)
 
@@ -35,6 +35,9 @@ class ActorFake:
         self.manifests: dict[str, int] = {}
         self.closed: list[int] = []
         self.has_ended = False
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return await getattr(self, method.__name__)(*arguments)
 
     async def describe(self) -> bytes:
         return msgspec.json.encode(NodeDescription(self.version, "host", 1))
@@ -55,33 +58,41 @@ class ActorFake:
         self.has_ended = True
 
 
+class RecordedTable(TaskTable):
+    """A table that remembers which streams were proven, and how often a node that it had was gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proven, self.gone = list[int](), 0
+
+    def add_stream(self, name: str, stream: int) -> None:
+        super().add_stream(name, stream)
+        self.proven.append(stream)
+
+    def remove_node(self, name: str) -> None:
+        self.gone += name in self._nodes
+        super().remove_node(name)
+
+
 class KeeperRig:
-    """A keeper of one node; the rig is its listener and its cluster."""
+    """A keeper of one node; the rig is its cluster."""
+
+    workers_per_node = 1
 
     def __init__(self, actor: ActorFake, stream: ServedStream, free: float = 2.0) -> None:
-        offered = OfferedStream.offer(OpenStream(0, str(stream.manifest_path), stream.spec))
+        offered = OfferedStream(OpenStream(0, str(stream.manifest_path), stream.spec))
         offered.pixel_id.set_result(PIXELS)
         self.streams = {0: offered}
-        self.actor, self.proven, self.gone = actor, list[int](), 0
+        self.actor, self.table = actor, RecordedTable()
         self.needed_resources = {"CPU": 1.0}
         node = ClusterNode("id", "host", {"CPU": 2.0}, {"CPU": free})
-        self.keeper = NodeKeeper(node, cast("Cluster", self), self.streams, self)
+        self.keeper = NodeKeeper(node, cast("Cluster", self), self.streams, self.table, lambda: None, lambda: None)
 
     def start_node(self, _node: ClusterNode) -> Any:
         return self.actor
 
     def put_bytes(self, data: npt.NDArray[np.uint8]) -> Any:
         return data
-
-    def on_node_ready(self, keeper: NodeKeeper) -> None: ...
-
-    def on_stream_proven(self, _keeper: NodeKeeper, stream: int) -> None:
-        self.proven.append(stream)
-
-    def on_node_gone(self, _keeper: NodeKeeper) -> None:
-        self.gone += 1
-
-    def on_node_changed(self, keeper: NodeKeeper) -> None: ...
 
 
 @asynccontextmanager
@@ -102,7 +113,7 @@ async def test_a_node_with_the_data_and_the_same_pixels_gets_work(stream: Served
     actor = ActorFake(StreamReady(0, PIXELS))
     async with kept(actor, stream) as rig:
         await wait_for_condition(lambda: rig.keeper.state == "serving", "the node is serving")
-        assert rig.proven == [0]
+        assert rig.table.proven == [0]
         assert list(actor.manifests.values()) == [stream.manifest_path.stat().st_size]
 
 
@@ -120,7 +131,7 @@ async def test_a_node_of_another_installation_or_without_the_data_is_refused_by_
     async with kept(ActorFake(answer, version), stream) as rig:
         await wait_for_condition(lambda: rig.keeper.state == "refused", "the node is refused")
         assert reason in rig.keeper.reason
-        assert rig.proven == []
+        assert rig.table.proven == []
 
 
 async def test_a_node_that_cannot_run_an_actor_is_refused_with_the_reason(
@@ -161,8 +172,8 @@ async def test_a_refused_node_is_tried_again_and_a_lost_one_gets_a_new_actor(
         actor.answer = StreamReady(0, PIXELS)
         await wait_for_condition(lambda: rig.keeper.state == "serving", "the node is serving")
         rig.keeper.fail(NodeLostError("the actor died"))
-        await wait_for_condition(lambda: rig.gone == 1, "its actor has ended")
-        await wait_for_condition(lambda: rig.proven == [0, 0], "the stream is proven")
+        await wait_for_condition(lambda: rig.table.gone == 1, "its actor has ended")
+        await wait_for_condition(lambda: rig.table.proven == [0, 0], "the stream is proven")
 
 
 async def test_a_node_that_loses_the_data_of_a_stream_proves_it_again(
@@ -170,9 +181,9 @@ async def test_a_node_that_loses_the_data_of_a_stream_proves_it_again(
 ) -> None:
     monkeypatch.setattr(node_keeper, "NODE_RETRY_S", 0.01)
     async with kept(ActorFake(StreamReady(0, PIXELS)), stream) as rig:
-        await wait_for_condition(lambda: rig.proven == [0], "the stream is proven")
+        await wait_for_condition(lambda: rig.table.proven == [0], "the stream is proven")
         rig.keeper.refuse_stream(0, "its mount has gone")
-        await wait_for_condition(lambda: rig.proven == [0, 0], "the stream is proven")
+        await wait_for_condition(lambda: rig.table.proven == [0, 0], "the stream is proven")
         del rig.streams[0]
         rig.keeper.update_streams()
         assert rig.keeper.proven == set()

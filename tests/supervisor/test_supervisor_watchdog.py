@@ -30,7 +30,7 @@ def track() -> Iterator[ProgressPage]:
 
 async def watched(
     read_progress: Callable[[], RowProgress | TransformTrial],
-    begin: Callable[[Watchdog], object] = Watchdog.mark_worker_busy,
+    begin: Callable[[Watchdog], object] = lambda guard: guard.note_work(1),
     *,
     pid: int | None = None,
     deadline_s: float = DEADLINE_S,
@@ -76,11 +76,11 @@ async def test_new_work_is_not_overdue(track: ProgressPage) -> None:
 
     def work(guard: Watchdog) -> None:
         given_ns.append(time.monotonic_ns())
-        guard.mark_worker_busy()
+        guard.note_work(1)
 
     def begin(guard: Watchdog) -> None:
-        guard.mark_worker_busy()
-        guard.mark_worker_idle()
+        guard.note_work(1)
+        guard.note_work(0)
         asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work, guard)
 
     assert await watched(track.read_row_progress, begin) == [WorkerCondition.SLOW_ROW]
@@ -91,8 +91,8 @@ async def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
     track.write_row_progress(1, 0, WorkerPhase.DECODING)
     found: list[WorkerCondition] = []
     guard = Watchdog(os.getpid(), track.read_row_progress, DEADLINE_S, found.append)
-    guard.mark_worker_busy()
-    guard.mark_worker_idle()
+    guard.note_work(1)
+    guard.note_work(0)
     rung = asyncio.Event()
     asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
     await rung.wait()
@@ -125,7 +125,7 @@ async def test_a_host_that_was_suspended_gets_another_deadline(
     looks: list[float] = []
 
     def begin(guard: Watchdog) -> None:
-        guard.mark_worker_busy()
+        guard.note_work(1)
         thawed_s = time.monotonic() + 3 * DEADLINE_S
         while time.monotonic() < thawed_s:  # the loop stands still
             pass

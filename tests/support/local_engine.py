@@ -50,6 +50,10 @@ class Rig:
         self.returned: asyncio.Queue[str] = asyncio.Queue()
         self.engine.set_listener(self)
 
+    @property
+    def worker_pids(self) -> list[int]:
+        return [worker.pid for worker in self.engine._pool.workers]
+
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
         on_disk.load_bad_samples()
@@ -137,7 +141,7 @@ async def ready_engine(
     """A running engine whose workers have all started, and of which one has opened the stream."""
     async with running(stream, workers, row_deadline_s) as rig:
         await rig.engine.wait_for_pixel_ids()
-        await rig.until(lambda: len(rig.engine.worker_pids) == workers)
+        await rig.until(lambda: len(rig.worker_pids) == workers)
         yield rig
 
 

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from streamd.core.bad_samples import BadSample, RowStatus
@@ -57,19 +56,16 @@ class RowCost:
         self._row_ns = row_bytes * _NS_A_BYTE
         self._update_rows_per_task()
 
-    def update_from_decoded_rows(self, rows: int, took_ns: int) -> None:
-        """Updates the time of a row from `rows` rows that took `took_ns` nanoseconds to decode."""
-        self._smooth_row_time(took_ns / rows, is_first=not self._is_measured)
-        self._is_measured = True
+    def add_measurement(self, rows: int, took_ns: int, *, are_cached: bool = False) -> None:
+        """Updates the time of a row from `rows` rows that took `took_ns` nanoseconds to decode.
 
-    def update_from_cached_rows(self, rows: int, took_ns: int) -> None:
-        """Does the same for rows from the cache. They count only while no decoded row was measured."""
-        if not self._is_measured:
-            self._smooth_row_time(took_ns / rows, is_first=not self.is_known)
-
-    def _smooth_row_time(self, row_ns: float, *, is_first: bool) -> None:
+        Rows from the cache count only while no decoded row was measured.
+        """
+        if are_cached and self._is_measured:
+            return
+        is_first, row_ns = not (self.is_known if are_cached else self._is_measured), took_ns / rows
         self._row_ns = row_ns if is_first else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
-        self.is_known = True
+        self.is_known, self._is_measured = True, self._is_measured or not are_cached
         self._update_rows_per_task()
 
     def _update_rows_per_task(self) -> None:
@@ -178,32 +174,27 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
     def split_off_suspect(self, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
         """Returns a suspect with the rows of one sample, and a task with all other rows, if there are any."""
         own = self.ids == sample_id
-        others = [] if own.all() else [self._select_rows(~own, next(numbers))]
-        return replace(self._select_rows(own, next(numbers)), is_suspect=True), others
+        others = []
+        if not own.all():
+            others.append(replace(self, number=next(numbers), rows=self.rows[~own], ids=self.ids[~own]))
+        suspect = replace(self, number=next(numbers), rows=self.rows[own], ids=self.ids[own], is_suspect=True)
+        return suspect, others
 
-    def _select_rows(self, chosen: npt.NDArray[np.bool_], number: int) -> Task:
-        return replace(self, number=number, rows=self.rows[chosen], ids=self.ids[chosen])
-
-    def add_times_to_stats(self, report: TaskDone, stats: ProcessStats) -> None:
-        """Adds the read and decode times of this task to the statistics, and its cache hits and misses."""
+    def record_report(self, report: TaskDone, stats: ProcessStats) -> None:
+        """Adds the task's times, cache hits and misses to the statistics, and updates the cost of a row."""
         group, rows = f"stream.{self.job.key.stream}", self.rows.size
         stats.stage_histogram(group, "read").add_runs(report.read_ns / 1e9, rows)
         stats.stage_histogram(group, "decode").add_runs(report.decode_ns / 1e9, rows)
         if self.job.stream.cache is not None:
             stats.add_count(group, "cache_hits", report.gathered)
             stats.add_count(group, "cache_misses", rows - report.gathered)
-
-    def update_row_cost(self, report: TaskDone) -> None:
-        """Updates the cost of a row of the stream. A task that did not fill all its rows is left out."""
+        # A task that did not fill all its rows says nothing about the cost of one.
         samples, cost = int(np.count_nonzero(self.ids != PAD_ID)), self.job.row_cost
         # The cache lies before the transform, so a stream with a transform works on every row, cached or not.
         made = samples if self.job.stream.transform else samples - report.gathered
         if samples == 0 or report.decode_ns == 0 or report.bad or report.unfit:
             return
-        if made:
-            cost.update_from_decoded_rows(made, report.decode_ns)
-        else:
-            cost.update_from_cached_rows(samples, report.decode_ns)
+        cost.add_measurement(made or samples, report.decode_ns, are_cached=not made)
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Protocol, Self
 
 from streamd.config.schema import Config
 from streamd.core import log
@@ -46,6 +46,16 @@ from streamd.supervisor.worker_process import WorkerLink, WorkerListener, Worker
 _PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # starting a process
 
 PoolWorker = WorkerLink[Task]
+
+
+class PoolListener(WorkerListener, Protocol):
+    """Receives the events of the workers of a pool. All calls come on the event loop's thread."""
+
+    def on_worker_started(self, worker: Any) -> None:
+        """A worker has started and knows no stream yet."""
+
+    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
+        """A worker has ended; `worker.take_back_tasks(death.tasks)` are those that it has not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ class WorkerPool:
     `imported_transforms` are the transforms that the newest generation has imported, or tried to.
     """
 
-    def __init__(self, hired: HiredWorkers, slots: SlotStore, stats: ProcessStats, listener: WorkerListener) -> None:
+    def __init__(self, hired: HiredWorkers, slots: SlotStore, stats: ProcessStats, listener: PoolListener) -> None:
         self._hired = hired
         self._slots = slots
         self._stats = stats
@@ -184,13 +194,11 @@ class WorkerPool:
         """Returns the batches under way of a stream's number."""
         return [job for job in self._jobs if job.stream_number == stream_number]
 
-    def queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
-        """Queues tasks of one batch after all others."""
-        self._jobs[job].queue.extend(tasks)
-
-    def queue_suspect_task(self, task: Task) -> None:
-        """Queues a suspect after the others."""
-        self._jobs[task.job].suspects.append(task)
+    def queue_tasks(self, tasks: Sequence[Task]) -> None:
+        """Queues tasks after all others of their kind."""
+        for task in tasks:
+            generation = self._jobs[task.job]
+            (generation.suspects if task.is_suspect else generation.queue).append(task)
 
     def requeue_task(self, task: Task) -> None:
         """Queues a task ahead of all others of its kind."""
@@ -328,6 +336,7 @@ class BridgeLink(WorkerLink[Task]):
     """A running bridge. It judges the deaths of its nodes' processes itself, and tries suspects in fresh ones."""
 
     cluster: ClusterStatus | None = None
+    leave_s = BRIDGE_LEAVE_S
 
     @classmethod
     async def start(cls, listener: WorkerListener, settings: ClusterSettings) -> Self:
@@ -347,11 +356,6 @@ class BridgeLink(WorkerLink[Task]):
         del tasks_ahead
         return NODE_TASKS_AHEAD * (self.cluster.workers if self.cluster is not None else 0)
 
-    @property
-    def leave_s(self) -> float:
-        """See WorkerLink."""
-        return BRIDGE_LEAVE_S
-
     async def wait_for_exit(self) -> WorkerDied:
         """See WorkerLink. Ray ends its process a minute after it has lost the cluster's head."""
         death = await super().wait_for_exit()
@@ -369,11 +373,8 @@ def hire_workers(config: Config) -> HiredWorkers:
         return hire_local_workers(config.worker_count)
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("ray", "ray", "engine: ray")
-    return hire_cluster(config.engine.cluster_settings)
-
-
-def hire_cluster(settings: ClusterSettings) -> HiredWorkers:
-    """Returns the nodes of a cluster, as one worker."""
+    # The nodes of a cluster are one worker.
+    settings = config.engine.cluster_settings
 
     async def start_bridge(_place: int, listener: WorkerListener) -> PoolWorker:
         return await BridgeLink.start(listener, settings)

@@ -76,14 +76,15 @@ _verdict_decoder: Final = msgspec.json.Decoder(_BadSampleLine)
 class Quarantine:
     """Sample id -> reason, in memory and in an append-only file of one JSON object a line; and how many of each kind.
 
-    `get_list_id` returns the identity of the list of samples. It is called only when there is a verdict, since it
-    digests a column of the whole list. `needs_bytes`: verdicts are read only if they are on bytes that were read; what
-    one host could not read is another matter where several hosts serve the same stream.
+    `get_list_id` returns the identity of the list of samples; a reload sets that of another version of the same list.
+    It is called only when there is a verdict, since it digests a column of the whole list. `needs_bytes`: verdicts are
+    read only if they are on bytes that were read; what one host could not read is another matter where several hosts
+    serve the same stream.
     """
 
     def __init__(self, path: Path, get_list_id: Callable[[], str], *, needs_bytes: bool = False) -> None:
         self.path = path
-        self._get_list_id = get_list_id
+        self.get_list_id = get_list_id
         self._needs_bytes = needs_bytes
         self.reasons: dict[int, str] = {}
         self._kinds: Counter[FaultKind] = Counter()
@@ -119,18 +120,10 @@ class Quarantine:
 
         Raises OSError, and then keeps the previous file.
         """
-        there = Quarantine(path, self._get_list_id)
+        there = Quarantine(path, self.get_list_id)
         there.load_bad_samples()
         there.append_new_bad_samples(self.list_bad_samples())
         self.path = path
-
-    def change_list_id_getter(self, get_list_id: Callable[[], str]) -> Quarantine:
-        """Takes the list id from another version of the same list from now on, and returns itself.
-
-        The manifest of the old version may then be closed.
-        """
-        self._get_list_id = get_list_id
-        return self
 
     def load_bad_samples(self) -> None:
         """Reads the verdicts of earlier runs. Raises ConfigError for a line that is none.
@@ -150,7 +143,7 @@ class Quarantine:
                 raise ConfigError(
                     f"{self.path}:{number} is not a verdict ({error}): repair the line or remove the file"
                 ) from error
-            if verdict.list_id not in {"", self._get_list_id()}:
+            if verdict.list_id not in {"", self.get_list_id()}:
                 foreign += 1
             elif self._needs_bytes and not verdict.of_bytes:
                 of_copies += 1
@@ -174,7 +167,7 @@ class Quarantine:
         """Writes the new ones among `verdicts` durably, and returns them. After OSError none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
-            list_id = self._get_list_id()
+            list_id = self.get_list_id()
             verdict_lines = (
                 _BadSampleLine(each.sample_id, each.reason, list_id, each.of_bytes) for each in new.values()
             )

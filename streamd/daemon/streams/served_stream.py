@@ -188,7 +188,7 @@ class ServedStream:
                 "bad_samples.policy is fail"
             )
         samples = self.spec.samples
-        most = self._compute_most_bad(samples)
+        most = compute_most_bad(samples, self.max_bad_fraction, is_default=self.has_default_fraction)
         if bad <= most:
             return None
         # A file that many samples show counts once, unless most samples are lost with it.
@@ -209,10 +209,10 @@ class ServedStream:
 
     def count_allowed_pictures(self) -> int:
         """Returns how many of the pictures may be bad before the stream stops."""
-        return 0 if self.spec.bad_policy == "fail" else self._compute_most_bad(self.manifest.count_pictures())
-
-    def _compute_most_bad(self, count: int) -> int:
-        return compute_most_bad(count, self.max_bad_fraction, is_default=self.has_default_fraction)
+        if self.spec.bad_policy == "fail":
+            return 0
+        pictures = self.manifest.count_pictures()
+        return compute_most_bad(pictures, self.max_bad_fraction, is_default=self.has_default_fraction)
 
     def find_bad_picture(self, sample_id: int, reason: str) -> bytes:
         """Returns what is at fault for a verdict: a file that its reason names, or else the sample's own file."""

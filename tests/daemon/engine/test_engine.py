@@ -96,7 +96,7 @@ async def test_a_new_version_is_used_once_it_is_open_and_running_batches_keep_th
 ) -> None:
     old, new = served(), served(shuffle="none")
     async with ready_engine(old) as rig:
-        (pid,) = rig.engine.worker_pids
+        (pid,) = rig.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce(0, 0, slot=1)
         opening = asyncio.create_task(rig.engine.open_stream(new))
@@ -117,7 +117,7 @@ async def test_workers_close_a_stream_after_its_last_batch(served: Serve) -> Non
         return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
 
     async with ready_engine(stream) as rig:
-        (pid,) = rig.engine.worker_pids
+        (pid,) = rig.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce()
         rig.engine.close_stream("train")
@@ -135,8 +135,8 @@ async def test_a_replaced_worker_knows_the_streams_that_were_opened_since(served
     old, new = served(), served(shuffle="none")
     async with ready_engine(old) as rig:
         await rig.engine.open_stream(new)
-        os.kill(rig.engine.worker_pids[0], signal.SIGKILL)
-        await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
+        os.kill(rig.worker_pids[0], signal.SIGKILL)
+        await rig.until(lambda: rig.engine.worker_death_count and rig.worker_pids)
         rig.produce()
         production, reason = await rig.outcome()
         assert (production.delivered_ids.tolist(), reason) == (list(range(8)), None)
@@ -151,7 +151,7 @@ async def test_batches_survive_the_death_of_a_worker(served: Serve, workers: int
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
     async with ready_engine(stream, workers) as rig:
-        victim, *others = rig.engine.worker_pids
+        victim, *others = rig.worker_pids
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
         rig.produce()
@@ -161,8 +161,8 @@ async def test_batches_survive_the_death_of_a_worker(served: Serve, workers: int
             os.kill(pid, signal.SIGCONT)
         production = await rig.filled()
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
-        await rig.until(lambda: len(rig.engine.worker_pids) == workers)
-        assert victim not in rig.engine.worker_pids
+        await rig.until(lambda: len(rig.worker_pids) == workers)
+        assert victim not in rig.worker_pids
         assert rig.engine.worker_death_count == 1
         assert stream.quarantine.reasons == {}
 
@@ -194,13 +194,13 @@ async def test_a_task_that_kills_every_worker_fails_its_batch(
             f"4 workers died, the last killed by SIGKILL, on a group of files that starts with {first}, "
         )
         assert stream.quarantine.reasons == {}
-        await rig.until(lambda: rig.engine.worker_pids)
+        await rig.until(lambda: rig.worker_pids)
 
 
 @pytest.mark.long
 async def test_tasks_of_a_failed_batch_end_with_their_worker(served: Serve) -> None:
     async with ready_engine(served(8)) as rig:
-        (victim,) = rig.engine.worker_pids
+        (victim,) = rig.worker_pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
         (job,) = rig.engine._pool.find_stream_jobs(0)
@@ -208,7 +208,7 @@ async def test_tasks_of_a_failed_batch_end_with_their_worker(served: Serve) -> N
         assert await rig.failure() == "for a reason"
         rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
-        await rig.until(lambda: rig.engine.worker_death_count and rig.engine.worker_pids)
+        await rig.until(lambda: rig.engine.worker_death_count and rig.worker_pids)
         assert (len(rig.slots), rig.engine._pool.find_stream_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
 
 
@@ -338,10 +338,10 @@ async def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None
             rig.produce(0, index, slot=index + 1)
         for _ in range(3):
             await rig.outcome()
-        assert sum(map(mapped, rig.engine.worker_pids)) >= 3
+        assert sum(map(mapped, rig.worker_pids)) >= 3
         rig.engine.unmap_slots_in_workers((1, 3))
-        await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.worker_pids))
-        assert sum(map(mapped, rig.engine.worker_pids)) >= 1
+        await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.worker_pids))
+        assert sum(map(mapped, rig.worker_pids)) >= 1
         rig.engine.unmap_slots_in_workers((1, 3))
 
 

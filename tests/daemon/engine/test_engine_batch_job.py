@@ -51,7 +51,7 @@ def test_a_batch_is_split_into_tasks_that_cover_it_once(job: BatchJob, stream: S
 
 
 def test_a_batch_of_expensive_rows_is_split_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
-    job.row_cost.update_from_decoded_rows(2, 200_000_000)
+    job.row_cost.add_measurement(2, 200_000_000)
     tasks = job.make_first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.compute_planned_ids(1, 0).tolist()
@@ -158,7 +158,7 @@ def test_cache_hits_and_misses_are_counted_when_there_is_a_cache(stream: ServedS
     stream = replace(stream, cache=CachePlace("", None) if cached else None)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 5)
-    task.add_times_to_stats(TaskDone(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    task.record_report(TaskDone(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
     numbers = stats.values_by_group()["stream.train"]
     assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
     assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
@@ -181,14 +181,14 @@ AWAY = BadSample(0, "gone", lasting=False, away=True)
 def test_rows_that_were_not_decoded_do_not_lower_the_row_cost(stream: ServedStream, report: TaskDone) -> None:
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 32)
-    job.row_cost.update_from_decoded_rows(2, 200 * MS)
-    task.update_row_cost(report)
+    job.row_cost.add_measurement(2, 200 * MS)
+    task.record_report(report, ProcessStats())
     assert job.row_cost.task_rows == 2
 
 
 def measured_cost(rows: int, took_ms: float) -> RowCost:
     cost = RowCost()
-    cost.update_from_decoded_rows(rows, int(took_ms * MS))
+    cost.add_measurement(rows, int(took_ms * MS))
     return cost
 
 
@@ -211,25 +211,25 @@ def test_the_size_of_files_decides_until_a_row_was_measured() -> None:
     assert cost.task_rows == TASK_ROWS
     cost.estimate_from_bytes(24_000_000)
     assert (cost.task_rows, cost.is_known) == (1, False)
-    cost.update_from_decoded_rows(1, MS)
+    cost.add_measurement(1, MS)
     assert (cost.task_rows, cost.is_known) == (TASK_ROWS, True)
 
 
 def test_one_slow_row_among_many_is_forgotten_soon() -> None:
     cost = measured_cost(32, 32)
-    cost.update_from_decoded_rows(1, 1000 * MS)
+    cost.add_measurement(1, 1000 * MS)
     assert cost.task_rows < TASK_ROWS
     for _ in range(20):
-        cost.update_from_decoded_rows(cost.task_rows, cost.task_rows * MS)
+        cost.add_measurement(cost.task_rows, cost.task_rows * MS)
     assert cost.task_rows == TASK_ROWS
 
 
 def test_cached_rows_count_until_a_row_was_decoded() -> None:
     cost = RowCost()
     cost.estimate_from_bytes(24_000_000)
-    cost.update_from_cached_rows(32, MS)
+    cost.add_measurement(32, MS, are_cached=True)
     assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
-    cost.update_from_decoded_rows(1, 100 * MS)
+    cost.add_measurement(1, 100 * MS)
     assert cost.task_rows == 2
-    cost.update_from_cached_rows(32, MS)
+    cost.add_measurement(32, MS, are_cached=True)
     assert cost.task_rows == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamd.core.spec import PixelId
-from streamd.daemon.engine.open_streams import OpenStreams
+from streamd.daemon.engine.engine import OpenStreams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, OtherPixelsError
 from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformFault, TransformPlace

@@ -126,7 +126,7 @@ async def test_a_suspect_of_a_failed_batch_is_dropped(served: Serve) -> None:
         rig.produce(0, 1, slot=2)
         reasons = [(await rig.outcome())[1] for _ in range(2)]
         assert all(reason and "policy is fail" in reason for reason in reasons)
-        await rig.until(lambda: not rig.engine._pool.find_stream_jobs(0) and rig.engine.worker_pids)
+        await rig.until(lambda: not rig.engine._pool.find_stream_jobs(0) and rig.worker_pids)
         assert not rig.engine._pool._generations[0].suspects
         rig.engine.close_stream("train")
         await rig.until(lambda: not rig.engine._streams.make_open_commands())

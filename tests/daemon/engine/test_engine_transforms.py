@@ -50,7 +50,7 @@ async def test_every_worker_draws_the_same_for_a_sample(served: Serve, monkeypat
     stream = served(DRAWN.replace("draw", "f"))
     found: dict[int, set[bytes]] = {}
     async with ready_engine(stream, workers=2) as rig:
-        first, second = rig.engine.worker_pids
+        first, second = rig.worker_pids
         for stopped, goes in ((first, second), (second, first)):
             os.kill(stopped, signal.SIGSTOP)
             os.kill(goes, signal.SIGCONT)
@@ -85,13 +85,13 @@ async def test_an_edited_transform_gets_new_workers_and_the_old_ones_finish_thei
     monkeypatch.setattr("streamd.supervisor.worker_process.STOPPED_S", ROW_DEADLINE_S)
     old = served(INVERT)
     async with ready_engine(old) as rig:
-        (before,) = rig.engine.worker_pids
+        (before,) = rig.worker_pids
         os.kill(before, signal.SIGSTOP)
         rig.produce(slot=1)
         new = served("def f(image, labels, rng):\n    return image // 2, labels")
         assert rig.engine.needs_new_workers([new])
         pixel_ids = await rig.engine.open_streams_in_new_workers([new])
-        assert len(set(rig.engine.worker_pids)) == 2
+        assert len(set(rig.worker_pids)) == 2
         rig.produce(slot=2)
         assert (await rig.outcome())[0].slot == 2
         os.kill(before, signal.SIGCONT)
@@ -101,7 +101,7 @@ async def test_an_edited_transform_gets_new_workers_and_the_old_ones_finish_thei
         assert np.array_equal(rig.images(1), 255 - plain)
         assert np.array_equal(rig.images(2), plain // 2)
         await rig.until(lambda: not Path(f"/proc/{before}").exists())
-        assert len(rig.engine.worker_pids) == 1
+        assert len(rig.worker_pids) == 1
         assert not rig.engine.needs_new_workers([new])
         assert await rig.engine.wait_for_pixel_ids() == pixel_ids
         assert rig.engine.worker_death_count == 0
@@ -141,14 +141,14 @@ async def test_a_transform_that_ends_its_worker_or_never_returns_is_refused_and_
     good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
     endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
     async with ready_engine(good, row_deadline_s=DEADLINE_S) as rig:
-        before = rig.engine.worker_pids
+        before = rig.worker_pids
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
             await rig.engine.open_streams_in_new_workers([ends])
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
             await asyncio.wait_for(rig.engine.open_streams_in_new_workers([endless]), ANSWER_S)
         rig.produce()
         await rig.filled()
-        assert (rig.engine.worker_pids, rig.engine.worker_death_count) == (before, 0)
+        assert (rig.worker_pids, rig.engine.worker_death_count) == (before, 0)
 
 
 async def test_a_transform_that_later_ends_workers_stops_its_stream(served: Serve) -> None:

@@ -67,8 +67,8 @@ def test_a_waiting_suspect_does_not_delay_other_tasks() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
-    pool.queue_suspect_task(new_task(job, 1, is_suspect=True))
-    pool.queue_tasks(job, [new_task(job, 2), new_task(job, 3)])
+    pool.queue_tasks([new_task(job, 1, is_suspect=True)])
+    pool.queue_tasks([new_task(job, 2), new_task(job, 3)])
     assert repr(pool) == "<WorkerPool 1 worker, 0 busy, 3 queued>"
     pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [2, 3]
@@ -79,7 +79,7 @@ def test_a_requeued_task_is_assigned_first() -> None:
     worker = WorkerFake(0)
     pool = with_workers(worker)
     job = new_job(pool)
-    pool.queue_tasks(job, [new_task(job, 1), new_task(job, 2)])
+    pool.queue_tasks([new_task(job, 1), new_task(job, 2)])
     pool.requeue_task(new_task(job, 3))
     pool.assign_queued_tasks()
     assert [task.number for task in worker.given] == [3, 1, 2]
@@ -90,8 +90,8 @@ def test_removing_the_tasks_of_a_batch_keeps_those_of_others() -> None:
     pool = with_workers(worker)
     stays, goes = new_job(pool), new_job(pool)
     for job, number in ((goes, 1), (stays, 2), (goes, 3)):
-        pool.queue_tasks(job, [new_task(job, number)])
-    pool.queue_suspect_task(new_task(goes, 4, is_suspect=True))
+        pool.queue_tasks([new_task(job, number)])
+    pool.queue_tasks([new_task(goes, 4, is_suspect=True)])
     assert pool.remove_queued_tasks(goes) == 3
     worker.is_fresh = True
     pool.assign_queued_tasks()
@@ -131,7 +131,7 @@ async def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkey
     async with running_pool(monkeypatch) as rig:
         (first,) = rig.started
         job = new_job(rig.pool)
-        rig.pool.queue_tasks(job, [new_task(job)])
+        rig.pool.queue_tasks([new_task(job)])
         rig.pool.assign_queued_tasks()
         told: list[Any] = []
 
@@ -188,7 +188,7 @@ async def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: py
         rig.pool.switch_to_next_generation()
         late = new_job(rig.pool)
         for job in (early, late):
-            rig.pool.queue_tasks(job, [new_task(job)])
+            rig.pool.queue_tasks([new_task(job)])
         rig.pool.assign_queued_tasks()
         assert [[task.job for task in worker.given] for worker in rig.started] == [[early], [late]]
 
@@ -232,7 +232,7 @@ async def test_a_generation_that_is_discarded_changes_nothing(monkeypatch: pytes
         assert (first.commands, second.commands) == ([CloseStream(3)], [])
         assert (first.is_running, second.is_running) == (True, False)
         job = new_job(rig.pool)
-        rig.pool.queue_tasks(job, [new_task(job)])
+        rig.pool.queue_tasks([new_task(job)])
         rig.pool.assign_queued_tasks()
         assert len(first.given) == 1
 
