@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from math import prod
 from tokenize import TokenError
@@ -17,7 +16,7 @@ from PIL import Image
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.geometry import UPRIGHT, Draw, Geometry, draw_geometry
-from streamd.decode.pillow import parse_orientation, read_with_pillow
+from streamd.decode.pillow import PNG_EXIF, iterate_png_chunks, parse_orientation, read_with_pillow
 from streamd.decode.raw.picture import Numbers, RawForm, RawPicture, check_raw_form, resize_numbers
 from streamd.decode.raw.tiff import read_raw_tiff
 from streamd.decode.resize import BadImageError, check_image_size
@@ -53,11 +52,7 @@ _STORED: Final = {  # by Pillow's name of the stored pixels
     "RGBA;16B": _StoredPixels(4, _DEEP),
 }
 _PLANES_OF_OPENCV: Final = {1: [0], 2: [0, 3], 3: [2, 1, 0], 4: [2, 1, 0, 3]}  # it has blue first, and no grey-alpha
-_CHUNK: Final = struct.Struct(">I4s")
-_CHUNKS_START: Final = 8  # behind the signature
-_CHECKSUM_BYTES: Final = 4
 _ANIMATION: Final = b"acTL"
-_EXIF: Final = b"eXIf"
 
 
 def read_raw_png(data: bytes, form: RawForm) -> RawPicture:
@@ -93,7 +88,7 @@ def _read_levels(data: bytes, form: RawForm) -> RawPicture:
 
 
 def _read_deep(data: bytes, shape: tuple[int, int, int]) -> RawPicture:
-    chunks = dict(_iterate_chunks(data))
+    chunks = dict(iterate_png_chunks(data))
     if _ANIMATION in chunks:
         raise BadImageError("an animation of 16 bits per channel: save its picture as a PNG of its own")
     try:
@@ -109,18 +104,8 @@ def _read_deep(data: bytes, shape: tuple[int, int, int]) -> RawPicture:
     picked = _PLANES_OF_OPENCV[shape[2]]
     if planes.dtype != np.uint16 or planes.shape[:2] != shape[:2] or planes.shape[2] <= max(picked):
         raise BadImageError(f"a PNG that decodes to {planes.dtype} {planes.shape}: save it again")
-    orientation = parse_orientation(chunks[_EXIF]) if chunks.get(_EXIF) else UPRIGHT
-    return RawPicture(planes[:, :, picked], orientation)
-
-
-def _iterate_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the name of each chunk, with its content if that is EXIF data."""
-    at = _CHUNKS_START
-    while at + _CHUNK.size <= len(data):
-        length, name = _CHUNK.unpack_from(data, at)
-        start = at + _CHUNK.size
-        yield name, data[start : start + length] if name == _EXIF else b""
-        at = start + length + _CHECKSUM_BYTES
+    exif = data[chunks[PNG_EXIF]] if PNG_EXIF in chunks else b""
+    return RawPicture(planes[:, :, picked], parse_orientation(exif) if exif else UPRIGHT)
 
 
 # --- Decodes one file into a row of numbers as they are stored: PNG, TIFF or .npy, chosen by its content.
@@ -128,18 +113,17 @@ def _iterate_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 _READERS: Final[dict[str, Callable[[bytes, RawForm], RawPicture]]] = {"PNG": read_raw_png, "TIFF": read_raw_tiff}
 
 
-def decode_raw_image(data: bytes, row: Numbers, image: ImageSpec, draw: Draw | None = None) -> Geometry:
-    """Reads a file into `row`, (height, width, channels) of the dtype of `image`; see `decode_image`."""
-    return decode_raw_into_rows(data, [row], image, [draw])[0]
-
-
 def decode_raw_into_rows(
     data: bytes, rows: Sequence[Numbers], image: ImageSpec, draws: Sequence[Draw | None]
 ) -> list[Geometry]:
-    """Reads a file once, and writes what each of `draws` shows of it into the row of the same number."""
+    """Reads a file once, and writes what each of `draws` shows of it into the row of the same number.
+
+    Rows are (height, width, channels) of the dtype of `image`. Returns how the upright picture lands in each; see
+    `decode_image`.
+    """
     picture = read_raw_picture(data, RawForm(image.channels, image.dtype))
     numbers = picture.turn_upright()
-    size, orientation = picture.upright_size, picture.orientation
+    size, orientation = (numbers.shape[0], numbers.shape[1]), picture.orientation
     drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     for row, geometry in zip(rows, drawn, strict=True):
         resize_numbers(row, numbers, geometry, image.fill)
@@ -187,7 +171,14 @@ def read_raw_npy(data: bytes, form: RawForm) -> RawPicture:
             shape, in_columns, dtype = parse(file, max_header_size=_MAX_HEADER_CHARS)
     except _HEADER_ERRORS as error:
         raise BadImageError("a damaged .npy file: its header cannot be read; write it with np.save") from error
-    height, width, channels, is_channels_first = _interpret_shape(shape, form.channels)
+    if len(shape) not in {_GREY, _COLOUR} or min(shape) < 1:
+        raise BadImageError(
+            f"its array has the shape {shape}: save (height, width, channels), (channels, height, width) or (height, "
+            "width)"
+        )
+    first, second, last = shape if len(shape) == _COLOUR else (*shape, 1)
+    is_channels_first = len(shape) == _COLOUR and last != form.channels and first == form.channels
+    height, width, channels = (second, last, first) if is_channels_first else (first, second, last)
     check_raw_form(form, height, width, channels, dtype)
     if len(data) - file.tell() < prod(shape) * dtype.itemsize:
         raise BadImageError("an .npy file that is truncated before its numbers end")
@@ -195,18 +186,3 @@ def read_raw_npy(data: bytes, form: RawForm) -> RawPicture:
     whole = stored.reshape(height, width, 1) if len(shape) == _GREY else stored
     numbers: np.ndarray[Any, Any] = np.moveaxis(whole, 0, -1) if is_channels_first else whole
     return RawPicture(numbers.astype(dtype.newbyteorder("="), copy=False))
-
-
-def _interpret_shape(shape: tuple[int, ...], channels: int) -> tuple[int, int, int, bool]:
-    """Returns height, width and channels, and whether the channels come first."""
-    if len(shape) not in {_GREY, _COLOUR} or min(shape) < 1:
-        raise BadImageError(
-            f"its array has the shape {shape}: save (height, width, channels), (channels, height, width) or (height, "
-            "width)"
-        )
-    if len(shape) == _GREY:
-        return *shape, 1, False  # type: ignore[return-value]  # two sides
-    first, second, last = shape
-    if last != channels and first == channels:
-        return second, last, first, True
-    return first, second, last, False

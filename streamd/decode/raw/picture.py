@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from streamd.core.text import format_count
-from streamd.decode.geometry import SIDEWAYS, UPRIGHT, Box, Geometry
+from streamd.decode.geometry import UPRIGHT, Box, Geometry
 from streamd.decode.resize import BadImageError, check_image_size
 from streamd.limits import MAX_RAW_BYTES, MIB
 
@@ -36,12 +36,6 @@ class RawPicture:
 
     numbers: Numbers
     orientation: int = UPRIGHT
-
-    @property
-    def upright_size(self) -> tuple[int, int]:
-        """The (height, width) that it has when it is turned upright."""
-        height, width = self.numbers.shape[:2]
-        return (width, height) if self.orientation >= SIDEWAYS else (height, width)
 
     def turn_upright(self) -> Numbers:
         """Returns the numbers turned upright, as a view where that is possible."""

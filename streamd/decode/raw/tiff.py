@@ -6,10 +6,10 @@ has, and masks are left out. Dialects that do not say what their numbers are, or
 
 from __future__ import annotations
 
+import importlib
 import logging
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from math import prod
@@ -64,11 +64,16 @@ def read_raw_tiff(data: bytes, form: RawForm) -> RawPicture:
 
     Raises BadImageError, and MissingExtraError without tifffile and imagecodecs.
     """
-    tifffile = _import_tifffile()
+    tifffile = _import_extra("tifffile")
+    # It logs the contents of hostile files; what concerns their numbers is refused here.
+    logging.getLogger("tifffile").disabled = True
     # The flags keep tifffile from following the private tables of some microscopes.
     flags = {"is_lsm": False, "is_scanimage": False, "is_ndpi": False}
-    with _translate_directory_errors(), tifffile.TiffFile(BytesIO(data), _multifile=False, **flags) as file:
-        layouts, orientation = _list_layouts(file)
+    try:
+        with tifffile.TiffFile(BytesIO(data), _multifile=False, **flags) as file:
+            layouts, orientation = _list_layouts(file)
+    except (*_FAULTS, *_FAULTS_OF_CODE) as error:
+        raise BadImageError(f"a damaged TIFF: its directory cannot be read ({type(error).__name__})") from error
     first = layouts[0]
     other = next((each for each in layouts if (each.height, each.width) != (first.height, first.width)), None)
     if other is not None or len({each.dtype for each in layouts}) > 1:
@@ -85,22 +90,12 @@ def read_raw_tiff(data: bytes, form: RawForm) -> RawPicture:
     return RawPicture(numbers, orientation)
 
 
-def _import_tifffile() -> ModuleType:
+def _import_extra(name: str) -> ModuleType:
+    """Returns tifffile or imagecodecs, which is large. Raises MissingExtraError."""
     try:
-        import tifffile  # noqa: PLC0415 - an extra
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "tifffile", "tiff", "reading TIFF in mode raw") from error
-    # It logs the contents of hostile files; what concerns their numbers is refused here.
-    logging.getLogger("tifffile").disabled = True
-    return tifffile
-
-
-@contextmanager
-def _translate_directory_errors() -> Iterator[None]:
-    try:
-        yield
-    except (*_FAULTS, *_FAULTS_OF_CODE) as error:
-        raise BadImageError(f"a damaged TIFF: its directory cannot be read ({type(error).__name__})") from error
+        raise MissingExtraError(error.name or name, "tiff", "reading TIFF in mode raw") from error
 
 
 def _list_layouts(file: Any) -> tuple[list[ImageLayout], int]:
@@ -126,7 +121,23 @@ def _list_layouts(file: Any) -> tuple[list[ImageLayout], int]:
 
 def _read_layout(tags: Tags, byte_order: str) -> ImageLayout:
     """Returns how a page stores its numbers. Raises BadImageError for a dialect whose numbers are not plain."""
-    _check_dialect(tags)
+    photometric = _read_number(tags, _PHOTOMETRIC, 1)
+    if photometric == _PALETTE:
+        raise BadImageError("a TIFF with a palette, whose numbers are no levels: use mode: index, or save it as RGB")
+    if photometric not in _LEVELS:
+        raise BadImageError(f"a TIFF with colours of kind {photometric}: save it as grey levels or RGB")
+    if _read_number(tags, _FILL_ORDER, 1) == _REVERSED_BITS:
+        raise BadImageError("a TIFF whose bytes have their bits in reverse order: save it again")
+    # The type of its numbers, in the byte order of the file.
+    bits, formats = set(_read_numbers(tags, _BITS) or (1,)), set(_read_numbers(tags, _SAMPLE_FORMAT) or (1,))
+    if len(bits) > 1 or len(formats) > 1:
+        raise BadImageError("a TIFF whose channels differ in depth: save them with equal depth")
+    (depth,), (kind,) = bits, formats
+    known = _KINDS.get(kind)
+    if known is None or depth not in {8, 16, 32, 64} or (known == "f" and depth == 8):  # noqa: PLR2004 - whole bytes
+        raise BadImageError(
+            f"a TIFF of {format_count(depth, 'bit')} per channel, format {kind}: save it as uint8, uint16 or float32"
+        )
     height, width = _read_number(tags, _LENGTH, 0), _read_number(tags, _WIDTH, 0)
     is_tiled = _TILE_OFFSETS in tags
     offsets = _read_numbers(tags, _TILE_OFFSETS if is_tiled else _STRIP_OFFSETS)
@@ -137,7 +148,7 @@ def _read_layout(tags: Tags, byte_order: str) -> ImageLayout:
         height,
         width,
         _read_number(tags, _SAMPLES, 1),
-        _read_dtype(tags, byte_order),
+        np.dtype(f"{byte_order}{known}{depth // 8}"),
         segment=segment,
         is_tiled=is_tiled,
         is_planar=_read_number(tags, _PLANES, 1) == _SEPARATE_PLANES,
@@ -146,30 +157,6 @@ def _read_layout(tags: Tags, byte_order: str) -> ImageLayout:
         offsets=offsets,
         counts=counts,
     )
-
-
-def _check_dialect(tags: Tags) -> None:
-    photometric = _read_number(tags, _PHOTOMETRIC, 1)
-    if photometric == _PALETTE:
-        raise BadImageError("a TIFF with a palette, whose numbers are no levels: use mode: index, or save it as RGB")
-    if photometric not in _LEVELS:
-        raise BadImageError(f"a TIFF with colours of kind {photometric}: save it as grey levels or RGB")
-    if _read_number(tags, _FILL_ORDER, 1) == _REVERSED_BITS:
-        raise BadImageError("a TIFF whose bytes have their bits in reverse order: save it again")
-
-
-def _read_dtype(tags: Tags, byte_order: str) -> np.dtype[Any]:
-    """Returns the type of a page's numbers, in the byte order of the file."""
-    bits, formats = set(_read_numbers(tags, _BITS) or (1,)), set(_read_numbers(tags, _SAMPLE_FORMAT) or (1,))
-    if len(bits) > 1 or len(formats) > 1:
-        raise BadImageError("a TIFF whose channels differ in depth: save them with equal depth")
-    (depth,), (kind,) = bits, formats
-    known = _KINDS.get(kind)
-    if known is None or depth not in {8, 16, 32, 64} or (known == "f" and depth == 8):  # noqa: PLR2004 - whole bytes
-        raise BadImageError(
-            f"a TIFF of {format_count(depth, 'bit')} per channel, format {kind}: save it as uint8, uint16 or float32"
-        )
-    return np.dtype(f"{byte_order}{known}{depth // 8}")
 
 
 def _read_number(tags: Tags, code: int, default: int) -> int:
@@ -190,9 +177,13 @@ def _read_numbers(tags: Tags, code: int) -> tuple[int, ...]:
 
 
 _PLAIN: Final = 1
-_LZW: Final = 5
-_DEFLATE: Final = frozenset({8, 32946})  # Adobe's number and the older one
 _PACKBITS: Final = 32773
+_CODECS: Final = {  # of imagecodecs, by compression; deflate has Adobe's number and the older one
+    5: "lzw_decode",
+    8: "deflate_decode",
+    32946: "deflate_decode",
+    _PACKBITS: "packbits_decode",
+}
 _WITHOUT_PREDICTOR: Final = frozenset({_PLAIN, _PACKBITS})  # libtiff ignores a predictor here
 _NO_PREDICTOR: Final = 1
 _DIFFERENCES: Final = 2
@@ -278,17 +269,9 @@ def _choose_unpacker(layout: ImageLayout) -> Callable[[bytes, int], bytes]:
     """Returns the function that unpacks a segment to at most so many bytes."""
     if layout.compression == _PLAIN:
         return lambda packed, _: packed
-    if layout.compression in _DEFLATE:
-        return _build_codec("deflate_decode")
-    if layout.compression == _LZW:
-        return _build_codec("lzw_decode")
-    if layout.compression == _PACKBITS:
-        return _build_codec("packbits_decode")
-    raise BadImageError(f"a TIFF with compression {layout.compression}: save it with LZW or deflate")
-
-
-def _build_codec(name: str) -> Callable[[bytes, int], bytes]:
-    decode = getattr(_import_imagecodecs(), name)
+    if layout.compression not in _CODECS:
+        raise BadImageError(f"a TIFF with compression {layout.compression}: save it with LZW or deflate")
+    decode = getattr(_import_extra("imagecodecs"), _CODECS[layout.compression])
 
     def unpack(packed: bytes, nbytes: int) -> bytes:
         try:
@@ -305,7 +288,7 @@ def _choose_predictor(layout: ImageLayout) -> Callable[[bytes, tuple[int, ...]],
     if layout.predictor == _NO_PREDICTOR or layout.compression in _WITHOUT_PREDICTOR:
         return lambda data, shape: np.frombuffer(data, stored).reshape(shape)
     if layout.predictor == _DIFFERENCES:
-        delta_decode = _import_imagecodecs().delta_decode
+        delta_decode = _import_extra("imagecodecs").delta_decode
         whole, native = np.dtype(f"{stored.byteorder}u{stored.itemsize}"), np.dtype(f"=u{stored.itemsize}")
 
         def add_differences(data: bytes, shape: tuple[int, ...]) -> Numbers:
@@ -314,7 +297,7 @@ def _choose_predictor(layout: ImageLayout) -> Callable[[bytes, tuple[int, ...]],
 
         return add_differences
     if layout.predictor == _FLOAT_DIFFERENCES and stored.kind == "f":
-        floatpred_decode = _import_imagecodecs().floatpred_decode
+        floatpred_decode = _import_extra("imagecodecs").floatpred_decode
 
         def add_float_differences(data: bytes, shape: tuple[int, ...]) -> Numbers:
             summed: Numbers = floatpred_decode(np.frombuffer(data, stored).reshape(shape), axis=1)
@@ -322,11 +305,3 @@ def _choose_predictor(layout: ImageLayout) -> Callable[[bytes, tuple[int, ...]],
 
         return add_float_differences
     raise BadImageError(f"a TIFF with predictor {layout.predictor} for {stored.name}: save it without a predictor")
-
-
-def _import_imagecodecs() -> ModuleType:
-    try:
-        import imagecodecs  # noqa: PLC0415 - an extra, and large
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "imagecodecs", "tiff", "reading TIFF in mode raw") from error
-    return imagecodecs
