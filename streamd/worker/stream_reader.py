@@ -24,7 +24,13 @@ from streamd.dataset.cache import DecodedCache, UnfitCacheError
 from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
 from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
-from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
+from streamd.dataset.paths.root_proof import (
+    ExpectedFiles,
+    check_files_present,
+    choose_expected_files,
+    open_root_folder,
+    reopen_root_folder,
+)
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
@@ -47,11 +53,6 @@ class ImageReadError(OSError):
 
     def __init__(self, image: str, error: OSError) -> None:
         super().__init__(error.errno, f"{image}: {error.strerror or type(error).__name__}")
-
-
-def describe_read_error(error: OSError) -> str:
-    """Returns the reason that a verdict gives for an error of the system."""
-    return error.strerror or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +158,8 @@ class SampleFiles:
     def reopen_roots(self) -> None:
         """Opens the paths of the roots again, as a mount may have changed them. Raises DataAwayError."""
         for name, descriptor in self.roots.items():
-            path = self.images[name].root
-            if path is not None:
-                root = open_root_folder(path)
-                # Other threads read through the same number, which dup2 replaces in one step.
-                os.dup2(root, descriptor, inheritable=False)
-                os.close(root)
+            if (path := self.images[name].root) is not None:
+                reopen_root_folder(path, descriptor)
 
     def close(self) -> None:
         """Closes the roots."""
@@ -266,21 +263,16 @@ class StreamReader:
             return compute_stored_pixel_id(self.spec.image)
         return compute_sample_pixel_id(self.spec.images)
 
-    def read_files_timed(self, ids: Ids) -> tuple[list[Blob], float]:
-        """Reads the files of `ids`. Returns them and the seconds that reading took."""
-        started_s = time.monotonic()
-        blobs = self.read_files(ids)
-        return blobs, time.monotonic() - started_s
+    def read_files_timed(self, ids: Ids, *, is_ahead: bool = False) -> tuple[list[Blob], float]:
+        """Reads the files of `ids`. Returns them and the seconds that reading took.
 
-    def read_files_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
-        """Does as `read_files_timed`, in a thread, for files that may come from a disk.
-
-        Requests all images in shards from the kernel before it reads the first.
+        Where it `is_ahead`, in a thread, files may come from a disk: all images in shards are requested from the kernel
+        before the first is read.
         """
         started_s = time.monotonic()
-        if self.shard_reader is not None:
+        if is_ahead and self.shard_reader is not None:
             self.shard_reader.prefetch_images(ids[self.find_samples_to_decode(ids)])
-        blobs, _ = self.read_files_timed(ids)
+        blobs = self.read_files(ids)
         return blobs, time.monotonic() - started_s
 
     def read_files(self, ids: Ids) -> list[Blob]:
@@ -289,7 +281,7 @@ class StreamReader:
         Returns one blob for each id: None where a row holds no sample, UnreadFile.LATER for files beyond the bound and
         rows that the store holds.
         """
-        if self.manifest.arrays is not None:  # the store holds all rows, so one that is missing has a reason
+        if self.manifest.arrays is not None:
             return self._explain_missing_array_rows(ids)
         sizes, mtimes_ns = self.manifest.lookup_sample_bytes(ids), self.manifest.lookup_mtimes_ns(ids)
         lacking = self.find_samples_to_decode(ids)
@@ -308,21 +300,24 @@ class StreamReader:
         ]
 
     def _explain_missing_array_rows(self, ids: Ids) -> list[Blob]:
-        """Returns why rows of arrays could not be gathered; None for rows that hold no sample."""
+        """Returns why rows of arrays could not be gathered, since a store holds all; None for rows without a sample."""
+        away: DataAwayError | None = None
         try:
             self._reopen_root()
         except DataAwayError as error:
-            return [
-                None if each == PAD_ID else self._find_row_fault(each) or _build_unfilled_row_for_away_data(each, error)
-                for each in ids.tolist()
-            ]
-        changed = partial(BadSample, reason=FILE_CHANGED, lasting=False)
-        return [None if each == PAD_ID else self._find_row_fault(each) or changed(each) for each in ids.tolist()]
-
-    def _find_row_fault(self, sample_id: int) -> BadSample | None:
-        """Returns the lasting fault of a row of an array itself, or None if the row is not at fault."""
-        fault = "" if self.store is None else self.store.find_permanent_fault(sample_id)
-        return BadSample(sample_id, fault, lasting=True) if fault else None
+            away = error
+        found: list[Blob] = []
+        for sample_id in ids.tolist():
+            if sample_id == PAD_ID:
+                found.append(None)
+            # The row itself is at fault, for good.
+            elif self.store is not None and (fault := self.store.find_permanent_fault(sample_id)):
+                found.append(BadSample(sample_id, fault, lasting=True))
+            elif away is not None:
+                found.append(_build_unfilled_row_for_away_data(sample_id, away))
+            else:
+                found.append(BadSample(sample_id, FILE_CHANGED, lasting=False))
+        return found
 
     @property
     def samples_are_files(self) -> bool:
@@ -365,7 +360,7 @@ class StreamReader:
             reason, lasting, of_this_host = format_error_reason(error), True, isinstance(error, OtherFileError)
         except OSError as error:
             # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
-            reason = describe_read_error(error)
+            reason = error.strerror or type(error).__name__
             lasting = of_this_host = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._reopen_root()
@@ -389,15 +384,8 @@ class StreamReader:
         )
 
     def _reopen_root(self) -> None:
-        """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.
-
-        Raises DataAwayError if the path is no folder, or not the folder that was listed.
-        """
-        root = open_root_folder(self.manifest.root)
-        # Other threads read through the same descriptor number. dup2 replaces what it refers to in one step, so they
-        # never find it closed.
-        os.dup2(root, self.root, inheritable=False)
-        os.close(root)
+        """Opens the root's path again. Raises DataAwayError if it is no folder, or not the folder that was listed."""
+        reopen_root_folder(self.manifest.root, self.root)
         if self.image_files is not None:
             self.image_files.reopen_roots()
         if isinstance(self.store, ArrayRecords):

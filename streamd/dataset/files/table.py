@@ -25,7 +25,7 @@ from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import ColumnRequest, select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.encode import FaultCollector, format_other_locations, raise_collected_faults
-from streamd.dataset.manifest.columns import PathColumn, split_rows_by_column_piece
+from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import FrameRule, ImageSource, LabelSource, Scalar, build_images_key
 from streamd.errors import ConfigError
@@ -51,7 +51,8 @@ def scan_table(
     """
     key = f"streams.{stream}.source"
     asked = _ImageColumns.from_request(stream, source, images or {})
-    settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
+    separator = "\t" if source.separator == "tab" else source.separator
+    settings = columns.TextSettings(separator, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
         table = columns.read_table_header(source.path, f"{key}.path", settings)
         _log_unread_sizes(table, labels)
@@ -66,13 +67,32 @@ def scan_table(
         # Columns that are none of file names have the values by which the samples are split.
         other = [cells.convert_to_nonempty_texts(found[ask]) for ask in found if ask not in asked.requests]
         groups = [text for several in other for text in cells.encode_texts(several)]
-        beside = asked.normalize_names(read)
+        places = {name: read.clips if name in asked.clips else read.own for name in asked.more}
+        beside = {
+            name: lookup.normalize_file_names(
+                places[name][ask].rows,
+                cells.convert_to_nonempty_texts(places[name][ask]),
+                asked.roots[name],
+                ask.named_by,
+            )
+            for name, ask in asked.more.items()
+        }
         frames, all_rows = read.frames, read.all_rows
         # The table's text is not needed while the files are looked up, which takes longest.
-        del texts, found, other, read
+        del texts, found, other, places, read
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-        listed = asked.stat_images(rows, beside, progress, frames, all_rows)
+        listed = {
+            name: ImageFiles(
+                names,
+                *lookup.stat_listed_files(
+                    all_rows if name in frames else rows, asked.roots[name], names, asked.more[name].named_by, progress
+                ),
+                None if asked.roots[name] == root else asked.roots[name],
+                frames=frames.get(name),
+            )
+            for name, names in beside.items()
+        }
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
 
 
@@ -128,40 +148,6 @@ class _ImageColumns:
     def requests(self) -> list[ColumnRequest]:
         """The columns of file names, the sample's own first."""
         return [self.own, *self.more.values()]
-
-    def normalize_names(self, read: _SampleColumns) -> dict[str, PathColumn]:
-        """Returns the file names of further images. Raises ConfigError for names that lead out of their root."""
-        places = {name: read.clips if name in self.clips else read.own for name in self.more}
-        return {
-            name: lookup.normalize_file_names(
-                places[name][ask].rows,
-                cells.convert_to_nonempty_texts(places[name][ask]),
-                self.roots[name],
-                ask.named_by,
-            )
-            for name, ask in self.more.items()
-        }
-
-    def stat_images(
-        self,
-        rows: SourceRows,
-        names: Mapping[str, PathColumn],
-        progress: Callable[[int], None],
-        frames: Mapping[str, Int64s],
-        all_rows: SourceRows,
-    ) -> dict[str, ImageFiles]:
-        """Returns the files of further images, with their sizes and mtimes. Raises ConfigError for missing ones."""
-        return {
-            name: ImageFiles(
-                files,
-                *lookup.stat_listed_files(
-                    all_rows if name in frames else rows, self.roots[name], files, self.more[name].named_by, progress
-                ),
-                None if self.roots[name] == self.root else self.roots[name],
-                frames=frames.get(name),
-            )
-            for name, files in names.items()
-        }
 
 
 def _read_sample_columns(

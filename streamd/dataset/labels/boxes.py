@@ -61,24 +61,21 @@ class Objects(Generic[Values]):
     values: npt.NDArray[Values]
 
 
-def convert_box_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
-    """Returns the boxes in the cells of a column, with their spec.
+def convert_object_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
+    """Returns the boxes or points in the cells of a column, with their spec.
 
-    Raises ConfigError for cells of another form, unknown classes, sides below 0, and for more boxes than `max` allows.
+    Raises ConfigError for cells of another form, unknown classes, sides below 0, and for more boxes or points than
+    `max` allows.
     """
-    rule = get_box_rule(wanted)
+    rule, format_location = get_box_rule(wanted), column.rows.format_location
+    if wanted.type == "points":
+        lists = read_cell_lists(column, POINT_FORM)
+        visible = Objects(lists.counts, lists.numbers, lists.extras != 0)
+        return build_point_label(name, rule, visible, format_location, column.key)
     lists = read_cell_lists(column, BOX_FORM)
     fixed = None if wanted.classes is None else parse_configured_classes(wanted.classes, column.key)
-    classes = _number_box_classes(lists, fixed, column)
-    found = Objects(lists.counts, lists.numbers, classes)
-    return build_box_label(name, rule, found, fixed or (), column.rows.format_location, column.key)
-
-
-def convert_point_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
-    """Returns the points in the cells of a column, with their spec. Raises ConfigError as `convert_box_label` does."""
-    lists = read_cell_lists(column, POINT_FORM)
-    found = Objects(lists.counts, lists.numbers, lists.extras != 0)
-    return build_point_label(name, get_box_rule(wanted), found, column.rows.format_location, column.key)
+    found = Objects(lists.counts, lists.numbers, _number_box_classes(lists, fixed, column))
+    return build_box_label(name, rule, found, fixed or (), format_location, column.key)
 
 
 def get_box_rule(wanted: LabelSource) -> BoxRule:

@@ -174,14 +174,10 @@ def _reuse_original_cells(cells: Any, texts: Texts) -> Texts:
     """Returns the cells instead of the `texts` made of them, if both are the same."""
     has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
     # The texts are the cells, stripped. Stripping only removes bytes, so an equal number of bytes means equal texts.
-    if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
+    if not has_offsets or cells.null_count:
         return texts
-    return cells.cast(pa.large_string())
-
-
-def _count_text_bytes(texts: Any) -> int:
-    total: int = pc.sum(pc.binary_length(texts)).as_py()
-    return total
+    before, after = (pc.sum(pc.binary_length(each)).as_py() for each in (cells, texts))
+    return cells.cast(pa.large_string()) if before == after else texts
 
 
 def find_empty_texts(texts: Texts) -> Any:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
-from streamd.dataset.labels.boxes import convert_box_label, convert_point_label
+from streamd.dataset.labels.boxes import convert_object_label
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import (
     ClassValue,
@@ -86,7 +86,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case "category" | "tags":
             return _convert_class_label(name, wanted, columns)
         case "boxes" | "points" if not listed:
-            return (convert_box_label if wanted.type == "boxes" else convert_point_label)(name, wanted, column)
+            return convert_object_label(name, wanted, column)
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(

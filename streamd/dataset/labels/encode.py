@@ -426,7 +426,7 @@ def build_tags_label(
         )
     classes = order_classes(tagged.texts) if fixed is None else fixed
     numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
-    packed = _make_empty_tags(tagged.samples, len(classes))
+    packed = np.zeros((tagged.samples, -(-len(classes) // 8)), np.uint8)
     # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
     # them.
     np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
@@ -435,14 +435,10 @@ def build_tags_label(
 
 def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
     """Returns the same tags after class k has become class `numbers[k]` of `width`."""
-    moved = _make_empty_tags(len(packed), width)
+    moved = np.zeros((len(packed), -(-width // 8)), np.uint8)
     for old, new in enumerate(numbers.tolist()):
         moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
     return moved
-
-
-def _make_empty_tags(samples: int, width: int) -> PackedTags:
-    return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
 
 
 def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:

@@ -91,6 +91,17 @@ def open_root_folder(root: Path) -> int:
         raise DataAwayError(f"{format_path(root)} cannot be opened: {error.strerror}") from error
 
 
+def reopen_root_folder(root: Path, descriptor: int) -> None:
+    """Lets `descriptor` refer to the folder that a path leads to now. Raises DataAwayError when there is none.
+
+    One that was opened before a mount leads below the mount point for ever.
+    """
+    opened = open_root_folder(root)
+    # Other threads use the same number. dup2 replaces what it refers to in one step, so they never find it closed.
+    os.dup2(opened, descriptor, inheritable=False)
+    os.close(opened)
+
+
 def find_absence_reason(expected: ExpectedFiles) -> str:
     """Returns why the data are not there; an empty text if they are. Blocks for as long as the file system does."""
     try:

@@ -68,34 +68,29 @@ def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Sh
     found: dict[str, list[TarLabelSource]] = {}
     for name, label in labels.items():
         key, is_nested = build_label_key(stream, name), label.boxes is not None
+        # By its name alone: files with that suffix, else folders.
         if label.source is None:
-            found[name] = [_find_source_by_name(name, shard, key)]
+            suffixes = [name.lower().encode(), *([_CLASS] if name == "label" else [])]
+            suffix = next((each for each in suffixes if each in shard.other_files), b"")
+            if not suffix and not _has_class_folders(shard):
+                raise ConfigError(
+                    f"{key}: {format_path(shard.name)} has no "
+                    f"{' or '.join(f'.{each.decode()}' for each in suffixes)} files next to its images, and no folder "
+                    f"for each class; it has {shard.suffix_summary}: write from: txt for the text of .txt files, from: "
+                    "json:angle for a field of .json files, or labels: {} to serve no labels"
+                )
+            found[name] = [TarLabelSource(suffix)]
             continue
         found[name] = []
         for spelled in label.list_columns(name):
-            suffix, colon, field = spelled.removeprefix(".").partition(":")
-            if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
+            ending, colon, field = spelled.removeprefix(".").partition(":")
+            if not ending or (colon and not field) or (field and ending.rpartition(".")[2].lower() != _JSON):
                 raise ConfigError(
                     f"{key}.from: {spelled!r} is not the suffix of label files in a shard; write a suffix or a field, "
                     "such as cls, txt or json:angle, or leave `from` out"
                 )
-            found[name].append(TarLabelSource(suffix.lower().encode(), field, is_nested=is_nested))
+            found[name].append(TarLabelSource(ending.lower().encode(), field, is_nested=is_nested))
     return found
-
-
-def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
-    """Returns where a label comes from, by its name alone. Raises ConfigError if the shard has nothing of that name."""
-    suffixes = [name.lower().encode(), *([_CLASS] if name == "label" else [])]
-    found = next((suffix for suffix in suffixes if suffix in shard.other_files), None)
-    if found is not None:
-        return TarLabelSource(found)
-    if _has_class_folders(shard):
-        return TarLabelSource(b"")
-    raise ConfigError(
-        f"{key}: {format_path(shard.name)} has no {' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} files "
-        f"next to its images, and no folder for each class; it has {shard.suffix_summary}: write from: txt for the "
-        "text of .txt files, from: json:angle for a field of .json files, or labels: {} to serve no labels"
-    )
 
 
 def _has_class_folders(shard: Shard) -> bool:

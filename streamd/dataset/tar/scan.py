@@ -67,11 +67,15 @@ def scan_tar(
     parts = list(listing.list_shards())
     if not listing.samples or listing.plan is None:
         raise ConfigError(
-            f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
+            f"{key}: no images in {format_count(len(listing.files.names), 'shard')} of "
             f"{format_path(listing.files.root)}; looked for {_IMAGE_SUFFIX_TEXT}, but there is "
             f"{format_suffixes(listing.passed_over)}; correct the path, or pack images"
         )
-    listing.log_ignored_files()
+    # Files that are not served.
+    if listing.passed_over:
+        counts, first = format_suffixes(listing.passed_over), format_first_names(listing.first_passed_over)
+        _log.info("%s: skipped files that belong to no image: %s, the first %s", key, counts, first)
+    listing.left_out.log_names(key)
     names = list(chain.from_iterable(part.names for part in parts))
     rows = SourceRows(files.root, lambda row: format_path(names[row]))
     asked = {ask for several in listing.plan.sources.values() for ask in several}
@@ -236,11 +240,3 @@ class _TarListing:
             )
         packed = {} if plan.names is None else {_NAMES: [plan.names]}
         return read_label_values(shard, {**plan.sources, **packed}, self.stream)
-
-    def log_ignored_files(self) -> None:
-        """Logs the files that are not served."""
-        if self.passed_over:
-            counts, names = format_suffixes(self.passed_over), format_first_names(self.first_passed_over)
-            _log.info("%s: skipped files that belong to no image: %s, the first %s", self.path_key, counts, names)
-        if left_out := str(self.left_out):
-            _log.info("%s: left out: %s", self.path_key, left_out)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamd.core.host import read_regular_file
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
-from streamd.dataset.files.folder import FolderWalk, log_left_out_names
+from streamd.dataset.files.folder import FolderWalk
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, Objects, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
@@ -118,7 +118,7 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
         return list(files), sizes, mtimes_ns
     walk = FolderWalk(key, ConfinedRoot(os.fsencode(root), key), progress)
     walk.walk_folder(os.fsencode(os.path.relpath(place, root)) if place != root else b"", ())
-    log_left_out_names(walk)
+    walk.left_out.log_names(key)
     return walk.files, np.array(walk.sizes, np.int64), np.array(walk.mtimes_ns, np.int64)
 
 
@@ -180,7 +180,7 @@ class LabelReader:
         `owners` has the picture of each file of labels. Files of pictures that are there, and in no list, are none.
         """
         stems: dict[bytes, set[bytes]] = {}  # of the pictures that are there, by the folder of their files of labels
-        for label_folder, folder in {(_split_folder(name), _split_folder(owners[name])) for name in owners}:
+        for label_folder, folder in {(posixpath.dirname(name), posixpath.dirname(owners[name])) for name in owners}:
             pictures = (name for name in self._list_names(folder) if name.lower().endswith(IMAGE_SUFFIXES))
             stems.setdefault(label_folder, set()).update(name.rpartition(b".")[0] for name in pictures)
         found = []
@@ -255,10 +255,6 @@ class LabelReader:
     def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
         text = " ".join(fields)[:_SHOWN_CHARS]
         return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
-
-
-def _split_folder(name: bytes) -> bytes:
-    return name.rpartition(b"/")[0]
 
 
 def find_label_name(picture: bytes) -> bytes:
