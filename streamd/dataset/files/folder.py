@@ -248,15 +248,12 @@ def _build_folder_labels(
         )
     key = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
-
-    def format_location(row: int) -> str:
-        return f"sub-folder {texts[int(codes[row])]!r}"
-
+    place = labelling.LabelPlace(name, key, lambda row: f"sub-folder {texts[int(codes[row])]!r}")
     values: ListedValues
     match label.type:
         case "category":
             fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
-            values, spec = labelling.build_category_label(name, texts, codes, fixed, format_location, key)
+            values, spec = labelling.build_category_label(place, texts, codes, fixed)
         case "int" | "float" as kind:
             numbers: list[int | float] = []
             for text in texts:
@@ -274,12 +271,10 @@ def _build_folder_labels(
             # float64 does not hold every whole number beyond 2^53.
             is_whole = kind == "int" and all(isinstance(each, int) and abs(each) < INT64_END for each in numbers)
             each = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
-            values, spec = labelling.build_number_label(
-                name, "int" if kind == "int" else "float", each, format_location, key
-            )
+            values, spec = labelling.build_number_label(place, "int" if kind == "int" else "float", each)
         case "string":
             encoded = [texts[code].encode() for code in codes.tolist()]
-            values, spec = labelling.build_string_label(name, encoded, format_location, key)
+            values, spec = labelling.build_string_label(place, encoded)
         case _:
             raise ConfigError(
                 f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use "

@@ -23,6 +23,7 @@ from streamd.dataset.labels.encode import (
     INT64_END,
     LIST_TEXT,
     MISSING_WORDS,
+    LabelPlace,
     format_other_locations,
     is_list_text,
     is_number_text,
@@ -68,6 +69,10 @@ class Column:
     rows: SourceRows
     key: str
     decimal_mark: DecimalMark | None = None
+
+    def name_label(self, name: str) -> LabelPlace:
+        """Returns the label `name` that the column becomes, as messages name it."""
+        return LabelPlace(name, self.key, self.rows.format_location)
 
     def describe_cell(self, row: int) -> str:
         """Returns the beginning of a message about a cell: the key that needs it, its row, and its column."""

@@ -22,6 +22,7 @@ from streamd.dataset.files import lookup
 from streamd.dataset.files.folder import FolderWalk
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, Objects, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.labels.encode import LabelPlace
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
 from streamd.dataset.paths.confined import (
@@ -81,10 +82,9 @@ def scan_yolo(
         reader = LabelReader(root, f"{key}.path", len(data.classes), has_points=data.has_points)
         boxes = reader.read_boxes(names, progress)
         for name, label in wanted.items():
-            rule, where = get_own_box_rule(label, "cxcywh", "fraction"), build_label_key(stream, name)
-            values[name], specs[name] = build_box_label(
-                name, rule, boxes, data.classes, lambda row: format_path(names[row]), where
-            )
+            place = LabelPlace(name, build_label_key(stream, name), lambda row: format_path(names[row]))
+            rule = get_own_box_rule(label, "cxcywh", "fraction")
+            values[name], specs[name] = build_box_label(place, rule, boxes, data.classes)
     sizes, mtimes_ns = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
     return ScannedSamples(root, names, sizes, mtimes_ns, values, specs, frozenset())
 
