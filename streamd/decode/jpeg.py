@@ -127,7 +127,13 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
 
 
 def _decode_sound_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> Geometry:
-    usual = _parse_size_of_usual_header(data)
+    # Standard case: a file that begins as most do, in three colours, so that its header need not be read as a whole.
+    usual: PixelSize | None = None
+    if len(data) >= _USUAL.size:
+        first, second, third, frame, height, width, colours, sampling = _USUAL.unpack_from(data)
+        begins_usually = (first, second, third) == _USUAL_SEGMENTS and frame in _USUAL_FRAMES
+        if begins_usually and colours == 3 and sampling in _USUAL_SAMPLINGS:  # noqa: PLR2004 - R, G, B
+            usual = height, width
     if usual is not None:
         # Where only the tables of the standard lie between the usual frame and the pixels, there are no EXIF data.
         has_standard_tables = (
@@ -192,16 +198,6 @@ def _read_three_colour_size(data: bytes) -> PixelSize | None:
         raise _JpegFaultError(data, "a damaged JPEG header", str(error)) from error
     check_image_size(height, width)
     return None if colourspace in {"CMYK", "YCCK"} else (height, width)
-
-
-def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
-    """Returns (height, width) of a file that begins as most do, in three colours; None if its header must be read."""
-    if len(data) < _USUAL.size:
-        return None
-    first, second, third, frame, height, width, colours, sampling = _USUAL.unpack_from(data)
-    if (first, second, third) != _USUAL_SEGMENTS or frame not in _USUAL_FRAMES or colours != 3:  # noqa: PLR2004 - R, G, B
-        return None
-    return (height, width) if sampling in _USUAL_SAMPLINGS else None
 
 
 def _decode_and_resize(

@@ -280,36 +280,28 @@ def convert_to_plain_mode(picture: Image.Image, mode: PlainMode, storage: PixelS
     """Returns the picture in `mode`. Raises BadImageError where the meaning of its levels is unknown."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
-    if mode == "RGBA":
-        return _convert_with_alpha(picture, storage)
-    if picture.mode in _WHITE or picture.has_transparency_data:
-        flat = _convert_by_row_strips(picture, mode, storage)
-    else:
-        flat = picture if picture.mode == mode else picture.convert(mode)
-    if storage.drawn is None:
-        return flat
-    # White wherever the file draws nothing.
-    framed = Image.new(mode, picture.size, "white")
-    framed.paste(flat.crop(storage.drawn), storage.drawn[:2])
-    return framed
-
-
-def _convert_with_alpha(picture: Image.Image, storage: PixelStorage) -> Image.Image:
-    """Returns the picture in mode RGBA: opaque where the file says nothing, transparent where it draws nothing."""
-    if picture.mode in _WHITE:
+    is_deep, has_alpha = picture.mode in _WHITE, picture.has_transparency_data
+    # Without alpha, what is transparent becomes white.
+    if mode != "RGBA" and (is_deep or has_alpha):
+        plain = _convert_by_row_strips(picture, mode, storage)
+    elif mode != "RGBA":
+        plain = picture if picture.mode == mode else picture.convert(mode)
+    # With alpha, a picture is opaque where its file says nothing.
+    elif is_deep:
         transparent = picture.info.get("transparency")
-        layered = _convert_by_row_strips(picture, "L", storage).convert("RGBA")
+        plain = _convert_by_row_strips(picture, "L", storage).convert("RGBA")
         if transparent is not None:
             seen = _convert_to_float_array(picture) != transparent
-            layered.putalpha(Image.fromarray(seen.astype(np.uint8) * np.uint8(_WHITE_LEVEL)))
-    elif picture.has_transparency_data:
-        layered = _convert_to_layer(picture)
+            plain.putalpha(Image.fromarray(seen.astype(np.uint8) * np.uint8(_WHITE_LEVEL)))
+    elif has_alpha:
+        plain = _convert_to_layer(picture)
     else:
-        layered = picture.convert("RGB").convert("RGBA")
+        plain = picture.convert("RGB").convert("RGBA")
     if storage.drawn is None:
-        return layered
-    framed = Image.new("RGBA", picture.size)
-    framed.paste(layered.crop(storage.drawn), storage.drawn[:2])
+        return plain
+    # White or transparent wherever the file draws nothing.
+    framed = Image.new(mode, picture.size, 0 if mode == "RGBA" else "white")
+    framed.paste(plain.crop(storage.drawn), storage.drawn[:2])
     return framed
 
 
