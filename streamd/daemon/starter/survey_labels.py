@@ -160,7 +160,7 @@ class ImageColumn:
 def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurvey:
     """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
     chosen = choices or StarterChoices()
-    table = columns.read_table_header(path, PATH_KEY, columns.TextSettings(encoding=chosen.encoding))
+    table = columns.read_table_header(path, PATH_KEY, encoding=chosen.encoding)
     # A first line that names a picture that is there is a row, and no header.
     for name in table.column_names:
         if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:

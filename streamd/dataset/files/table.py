@@ -54,9 +54,8 @@ def scan_table(
     key = f"streams.{stream}.source"
     asked = _ImageColumns.from_request(stream, source, images or {})
     separator = "\t" if source.separator == "tab" else source.separator
-    settings = columns.TextSettings(separator, source.encoding, source.decimal)
     with raise_collected_faults() as faults:
-        table = columns.read_table_header(source.path, f"{key}.path", settings)
+        table = columns.read_table_header(source.path, f"{key}.path", separator, source.encoding, source.decimal)
         _log_unread_sizes(table, labels)
         by = f"streams.{stream}.split.by"
         own = asked.requests if group_column is None else [*asked.requests, ColumnRequest(group_column, by, by)]
@@ -172,7 +171,13 @@ def read_sample_columns(
     labels. Raises ConfigError when a column is missing, or rows are.
     """
     key = f"streams.{stream}.source.where"
-    asked = build_label_column_requests(stream, labels)
+    # The columns that each label is made of, without the labels that .npy files hold.
+    asked: dict[str, list[ColumnRequest]] = {}
+    for name, label in labels.items():
+        if label.file is None:
+            label_key = build_label_key(stream, name)
+            named_by = label_key if label.source is None else f"{label_key}.from"
+            asked[name] = [ColumnRequest(column, label_key, named_by) for column in label.list_columns(name)]
     tests = {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in where}
     sorting = [ask for clip in clips.values() for ask in clip.requests]
     asks = [*own, *(ask for several in asked.values() for ask in several), *tests.values(), *sorting]
@@ -229,17 +234,6 @@ def _log_unread_sizes(table: columns.TableFile, labels: Mapping[str, LabelSource
                 name,
                 label.type,
             )
-
-
-def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
-    """Returns the columns that each label is made of, without the labels that .npy files hold."""
-    requests: dict[str, list[ColumnRequest]] = {}
-    for name, label in labels.items():
-        if label.file is None:
-            key = build_label_key(stream, name)
-            named_by = key if label.source is None else f"{key}.from"
-            requests[name] = [ColumnRequest(column, key, named_by) for column in label.list_columns(name)]
-    return requests
 
 
 def read_requested_columns(
