@@ -344,6 +344,10 @@ class CacheLayout:
         """Returns how many samples, from the first on, have room in a file of this size."""
         return min(self.samples, max(0, file_bytes - self.rows_offset) // self.row_bytes)
 
+    def count_rows_within_limit(self, max_bytes: int | None) -> int:
+        """Returns how many samples are kept when a file may have `max_bytes`; None is no limit."""
+        return self.samples if max_bytes is None else self.count_rows(max_bytes)
+
 
 def lock_file_name(spec: StreamSpec) -> str:
     """Returns the name of the file whose lock decides which process writes a stream's cache.
@@ -385,7 +389,7 @@ class CacheFile:
                     f"{path}: it is not a regular file of this user; remove it, or give the cache another path"
                 )
             trouble = ""
-            wanted = layout.samples if place.max_bytes is None else layout.count_rows(place.max_bytes)
+            wanted = layout.count_rows_within_limit(place.max_bytes)
             if place.writable:
                 # All workers of a daemon open the file at about the same time. The first one allocates and writes the
                 # header; the others wait, and find both done.

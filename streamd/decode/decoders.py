@@ -17,7 +17,7 @@ from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
 from streamd.decode.jpeg import list_possible_geometries, read_jpeg_geometry
-from streamd.decode.raw.decode import decode_raw_into_rows
+from streamd.decode.raw import decode_raw_into_rows
 from streamd.decode.resize import BadFrameError, BadImageError, Row
 from streamd.decode.sniff import detect_format
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import BadImageError, decode_into_rows, list_picture_draws
 from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
-from streamd.decode.raw.picture import resize_numbers
+from streamd.decode.raw import resize_numbers
 from streamd.decode.resize import Row
 
 _PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))  # of arrays of numbers

@@ -34,7 +34,7 @@ from streamd.decode.class_numbers import place_class_numbers
 from streamd.decode.decoders import list_picture_draws
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry
 from streamd.decode.pixel_id import build_probe_numbers
-from streamd.decode.raw.picture import resize_numbers
+from streamd.decode.raw import resize_numbers
 from streamd.decode.resize import BadFrameError, BadImageError, build_pil_image, resize_picture
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES

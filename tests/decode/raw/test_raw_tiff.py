@@ -14,8 +14,7 @@ from PIL import Image
 from support.stored_numbers import build_numbers, encode_tiff, encode_tiff_pages
 
 from streamd.decode.pillow import turn_upright
-from streamd.decode.raw.picture import RawForm
-from streamd.decode.raw.tiff import read_raw_tiff
+from streamd.decode.raw import RawForm, read_raw_tiff
 from streamd.decode.resize import BadImageError
 from streamd.errors import MissingExtraError
 from streamd.limits import MAX_TIFF_PAGES
