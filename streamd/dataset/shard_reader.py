@@ -18,12 +18,12 @@ from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ShardFiles
 from streamd.dataset.paths.open_beneath import (
+    ABSENT_ERRNOS,
     UnfitFileError,
     check_file_size,
     check_file_unchanged,
     open_unchanged_file,
 )
-from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
 

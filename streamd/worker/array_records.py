@@ -29,7 +29,7 @@ from streamd.dataset.arrays.store import (
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
-from streamd.dataset.paths.root_proof import open_root_folder, reopen_root_folder
+from streamd.dataset.paths.open_beneath import open_root_folder, reopen_root_folder
 from streamd.decode.class_numbers import place_class_numbers
 from streamd.decode.decoders import list_picture_draws
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry

@@ -23,12 +23,14 @@ from streamd.dataset.arrays.store import Mask, Store
 from streamd.dataset.cache import DecodedCache, UnfitCacheError
 from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
-from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
-from streamd.dataset.paths.root_proof import (
+from streamd.dataset.paths.open_beneath import (
     ExpectedFiles,
+    OtherFileError,
+    UnfitFileError,
     check_files_present,
     choose_expected_files,
     open_root_folder,
+    read_file,
     reopen_root_folder,
 )
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader

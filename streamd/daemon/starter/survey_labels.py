@@ -36,8 +36,8 @@ from streamd.dataset.layouts import PART_OF_WORD, TEST, TRAIN, VALIDATION, Setti
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
-from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
 from streamd.dataset.tar.samples import Shard, TarMember, read_shard
+from streamd.dataset.tar.scan import decode_json_field, decode_json_record, find_default_labels
 from streamd.errors import ConfigError, suggest_name
 
 # --- the type of a column of texts as a label: category, int or float; or why it is no label
