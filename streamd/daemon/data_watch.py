@@ -26,7 +26,7 @@ from streamd.config.schema import Config, StreamConfig
 from streamd.core import log
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.confined import format_path
-from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
+from streamd.dataset.paths.open_beneath import choose_expected_files, find_absence_reason
 from streamd.errors import DataAwayError
 from streamd.limits import LOOK_FOR_DATA_S, PROOF_S, RETURN_MAX_S, RETURN_MIN_S, THREAD_RETRY_S
 

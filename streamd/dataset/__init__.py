@@ -3,7 +3,7 @@
     table → columns ─────────────┐         ┌ convert → encode ────────┐
     filelist                     ┼→ cells ─┴ lookup → confined        ┼→ ScannedSamples → scan → manifest
     npy_scan → patterns, table ──┤                                    │
-    tar: samples → labels        ┘                                    │
+    tar: samples                 ┘                                    │
     folder → encode, confined                                         │
     coco, yolo → boxes                                                ┘
 

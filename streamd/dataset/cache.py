@@ -84,7 +84,10 @@ class DecodedCache(Store):
         self._layout = RecordLayout.from_stream_spec(spec)
         self._whole = {name: build_whole_geometry(image.height, image.width) for name, image in spec.images.items()}
         self._records = file.map_row_records()
-        self._rows: Record = file.map_rows()
+        shape = file.layout
+        mapped = map_readable(file.descriptor, shape.file_bytes(file.rows))  # read-only
+        pixels = np.frombuffer(mapped, np.uint8, offset=shape.rows_offset)
+        self._rows: Record = pixels.reshape(file.rows, shape.row_bytes)
         self._states = np.zeros(file.layout.samples, np.uint8)
         self._prefetcher = RowPrefetcher(file.layout.row_bytes)
         self._writable_rows = file.writable_rows
@@ -106,20 +109,16 @@ class DecodedCache(Store):
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """See `Store`. A row that another process publishes counts at once."""
-        # `clip` reads some other sample for an id outside the range; the conditions below and in `_find_published_ids`
-        # exclude such ids again.
+        # `clip` reads some other sample for an id outside the range; the conditions below exclude such ids again.
         states = self._states.take(ids, mode="clip")
         held: Mask = (states == _GOOD) & (ids >= 0)
         if not held.all():
-            held |= (states == _UNCHECKED) & self._find_published_ids(ids)
+            records = self._records.take(ids, mode="clip")
+            published: Mask = records["mtime_ns"] == _compute_sample_times(self._manifest, ids)
+            # Records exist for all samples, rows only for those that fit into the file when it was mapped.
+            published &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
+            held |= (states == _UNCHECKED) & published
         return held
-
-    def _find_published_ids(self, ids: Ids) -> Mask:
-        records = self._records.take(ids, mode="clip")
-        known: Mask = records["mtime_ns"] == _compute_sample_times(self._manifest, ids)
-        # Records exist for all samples, rows only for those that fit into the file when it was mapped.
-        known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
-        return known
 
     def prefetch_rows(self, ids: Ids) -> None:
         """See `Store`."""
@@ -429,11 +428,6 @@ class CacheFile:
         return np.frombuffer(
             mapped(self.descriptor, self.layout.rows_offset), RECORD_TYPE, self.layout.samples, PAGE_BYTES
         )
-
-    def map_rows(self) -> npt.NDArray[np.uint8]:
-        """Maps the pixels, (rows, bytes of a row), read-only."""
-        memory = map_readable(self.descriptor, self.layout.file_bytes(self.rows))
-        return np.frombuffer(memory, np.uint8, offset=self.layout.rows_offset).reshape(self.rows, self.layout.row_bytes)
 
     def sync_rows(self) -> None:
         """Returns when everything written so far is safe on the disk. Raises OSError."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamd.core.sampler import Ids
 from streamd.dataset.arrays.store import ListedRows, Mask, RawRows, RowStore
+from streamd.dataset.hdf5.chunk_grid import ChunkGrid
 from streamd.dataset.hdf5.library_store import ChunkStore, Hdf5Store
 from streamd.dataset.lmdb.pyxis_layout import COMMIT_COLUMN, OFFSETS_COLUMN, parse_last_commit, parse_lmdb_head
 from streamd.dataset.manifest.manifest import Manifest
@@ -23,8 +24,8 @@ from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
 
-class LmdbStore(RowStore):
-    """Images in an LMDB file, copied from its mapping. Once it has been written to, the store holds no sample any more.
+class LmdbStore(ChunkStore):
+    """Images in an LMDB file, each a chunk by itself. Once it has been written to, the store holds no sample any more.
 
     The offset of each image was found when the samples were listed, and LMDB does not move what it has written. So a
     worker opens no LMDB: it locks nothing, registers no reader, and never follows numbers in a damaged file. The number
@@ -35,43 +36,23 @@ class LmdbStore(RowStore):
 
     def _open_files(self) -> None:
         self._commit = int(self._listed.find_extra_column(COMMIT_COLUMN)[0])
-        self._memory = self._map_file(0)
-        head = parse_lmdb_head(self._memory)
+        shape = self._converter.shape
+        self._map_chunks(ChunkGrid((self._arrays.starts[-1], *shape), (1, *shape)), OFFSETS_COLUMN)
+        head = parse_lmdb_head(self._bytes.data)
         if head is None or head.commit != self._commit:
             raise ConfigError(
                 f"{os.fsdecode(self._listed.file_name(0))!r} and all others are stale: their LMDB file was written to "
                 "since they were listed; restart with --rescan to list it again"
             )
         self._page_bytes = head.page_bytes
-        self._pixels = np.frombuffer(self._memory, np.uint8)
 
     def find_gatherable(self, ids: Ids) -> Mask:
         """Returns the mask of all samples, or of none once the file has changed."""
         # `gather` calls this after the copy. If the commit were read before the copy, a writer could still reuse a
         # page in between.
-        if parse_last_commit(self._memory, self._page_bytes) != self._commit:
+        if parse_last_commit(self._bytes.data, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
         return super().find_gatherable(ids)
-
-    def _locate_rows(self, rows: Ids) -> Iterable[tuple[int, int]]:
-        return ((self._descriptors[0], offset) for offset in self._find_offsets(rows))
-
-    def _copy_rows(self, rows: Ids, raw: RawRows) -> Mapping[int, str]:
-        copied, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._converter.row_bytes
-        for place, offset in enumerate(self._find_offsets(rows)):
-            copied[place] = self._pixels[offset : offset + row_bytes]
-        return {}
-
-    def _find_offsets(self, rows: Ids) -> list[int]:
-        """Returns the offset of each image in the file, in bytes."""
-        offsets: list[int] = self._listed.find_extra_column(OFFSETS_COLUMN)[rows].tolist()
-        return offsets
-
-    def close(self) -> None:
-        """Drops the mapping, and closes its file."""
-        self._memory = memoryview(b"")
-        self._pixels = np.frombuffer(self._memory, np.uint8)
-        super().close()
 
 
 class NpyStore(RowStore):

@@ -34,7 +34,7 @@ from streamd.dataset.labels.encode import (
     renumber_tags,
 )
 from streamd.dataset.layouts import FolderTree, find_layouts
-from streamd.dataset.manifest.types import WEIGHTS_LABEL, Int64s, ListedValues, ScannedSamples
+from streamd.dataset.manifest.types import WEIGHTS_LABEL, ListedValues, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError, MissingExtraError, suggest_name
 
@@ -212,7 +212,31 @@ def select_part_samples(stream: ListingRequest, scanned: ScannedSamples) -> Scan
             f"{part} of {{validation: {split.validation:g}, seed: {split.seed}}}; choose a {other} fraction or another "
             "seed, or give each stream data of its own"
         )
-    return _require_nonzero_weight(stream, _select_samples(scanned, rows))
+    labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
+    names = scanned.display_names
+    taken = replace(
+        scanned,
+        labels=labels,
+        specs={name: measure_label(spec, labels[name]) for name, spec in scanned.specs.items()},
+        groups=None,
+        weights=None if scanned.weights is None else scanned.weights[rows],
+        display_names=None if names is None else [names[row] for row in rows.tolist()],
+        images={name: image.select_rows(rows) for name, image in scanned.images.items()},
+        row_frames={name: places[rows] for name, places in scanned.row_frames.items()},
+    )
+    # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
+    if scanned.arrays is not None:
+        taken = replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
+    # The extra columns of files are by sample. The mtimes of shards are in `shards`, so `mtimes_ns` is empty.
+    else:
+        taken = replace(
+            taken,
+            files=[scanned.files[row] for row in rows.tolist()],
+            sizes=scanned.sizes[rows],
+            mtimes_ns=scanned.mtimes_ns if scanned.shards is not None else scanned.mtimes_ns[rows],
+            extra={name: values[rows] for name, values in scanned.extra.items()},
+        )
+    return _require_nonzero_weight(stream, taken)
 
 
 def _require_nonzero_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
@@ -236,29 +260,6 @@ def find_validation_samples(names: Iterable[bytes], split: SplitRule) -> npt.NDA
     numbers = np.frombuffer(b"".join(digests), dtype="<u8")
     held_out: npt.NDArray[np.bool_] = (numbers >> 11) * 2.0**-53 < split.validation  # 53 bits, which float64 holds
     return held_out
-
-
-def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
-    labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
-    names = scanned.display_names
-    taken = replace(
-        scanned,
-        labels=labels,
-        specs={name: measure_label(spec, labels[name]) for name, spec in scanned.specs.items()},
-        groups=None,
-        weights=None if scanned.weights is None else scanned.weights[rows],
-        display_names=None if names is None else [names[row] for row in rows.tolist()],
-        images={name: image.select_rows(rows) for name, image in scanned.images.items()},
-        row_frames={name: places[rows] for name, places in scanned.row_frames.items()},
-    )
-    # With arrays, the remaining columns describe files or rows and not samples, so only `rows` changes.
-    if scanned.arrays is not None:
-        return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
-    files = [scanned.files[row] for row in rows.tolist()]
-    taken = replace(taken, files=files, sizes=scanned.sizes[rows])
-    # The extra columns of files are by sample. The mtimes of shards are in `shards`, so `mtimes_ns` is empty.
-    taken = replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
-    return taken if scanned.shards is not None else replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
 def share_classes(scans: Mapping[str, ScannedSamples]) -> dict[str, ScannedSamples]:

@@ -18,12 +18,12 @@ from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ShardFiles
 from streamd.dataset.paths.open_beneath import (
+    ABSENT_ERRNOS,
     UnfitFileError,
     check_file_size,
     check_file_unchanged,
     open_unchanged_file,
 )
-from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
 
@@ -91,23 +91,20 @@ class ShardReader:
         check_file_size(size)
         return self.read_stored_bytes(sample_id, size)
 
-    def read_stored_bytes(self, sample_id: int, size: int) -> bytes:
-        """Returns the `size` bytes that begin where an image does.
-
-        Raises as `read_image`, except that any size is allowed.
-        """
-        return self._read_at(sample_id, self._offsets[sample_id], size)
-
     def read_bytes_at(self, sample_id: int, offset: int, size: int) -> bytes:
         """Returns the bytes of another image of a sample, at `offset` in the sample's shard. Raises as `read_image`."""
         check_file_size(size)
-        return self._read_at(sample_id, offset, size)
+        return self.read_stored_bytes(sample_id, size, offset)
 
-    def _read_at(self, sample_id: int, offset: int, size: int) -> bytes:
+    def read_stored_bytes(self, sample_id: int, size: int, offset: int | None = None) -> bytes:
+        """Returns the `size` bytes that begin at `offset` in a sample's shard; None is where its image does.
+
+        Raises as `read_image`, except that any size is allowed.
+        """
         number = self._shard[sample_id]
         try:
             shard = self._open_shard(number)
-            data = os.pread(shard.descriptor, size, offset)
+            data = os.pread(shard.descriptor, size, self._offsets[sample_id] if offset is None else offset)
             shard.check_as_listed()
         except UnfitFileError as error:
             raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error

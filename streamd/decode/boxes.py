@@ -32,16 +32,26 @@ def place_label_rows(found: Rows, label: LabelSpec, geometry: Geometry, row: Row
     """
     height, width = geometry.source
     scale = np.array([width, height], np.float64) if label.unit == "fraction" else np.ones(2)
+    left, top, right, bottom = geometry.place
     row[...] = label.blank_value
     if label.type == "boxes":
         corners = found[:, :_CORNERS].astype(np.float64).reshape(-1, 2) * scale
-        placed = _clip_boxes(geometry.map_points(corners).reshape(-1, _CORNERS), geometry, label.min_visible)
+        whole = geometry.map_points(corners).reshape(-1, _CORNERS)
+        # Clipped to the part that shows the picture; boxes that are not delivered have no area.
+        clipped = np.clip(whole, (left, top, left, top), (right, bottom, right, bottom))
+        areas, seen = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (whole, clipped))
+        clipped[seen < areas * label.min_visible * (1 - _ROUNDING)] = 0
+        placed = clipped.astype(np.float32)
         kept = (placed[:, 2:] > placed[:, :2]).all(axis=1)
         count = int(kept.sum())
         row[:count, :_CORNERS] = placed[kept]
         row[:count, _CORNERS:] = found[kept, _CORNERS:]
     else:
-        row[: len(found)] = _hide_outside_points(geometry.map_points(found.astype(np.float64) * scale), geometry)
+        # Compared as they are delivered: a point just left of the edge may be rounded onto it. NaN is never inside.
+        placed = geometry.map_points(found.astype(np.float64) * scale).astype(np.float32)
+        x, y = placed[:, 0], placed[:, 1]
+        inside = (x >= left) & (x < right) & (y >= top) & (y < bottom)
+        row[: len(found)] = np.where(inside[:, None], placed, np.float32(-1))
 
 
 def find_label_fit(drawn: Size, geometry: Geometry) -> LabelFit:
@@ -83,21 +93,16 @@ def align_label_rows(found: Rows, label: LabelSpec, drawn: Size | None, geometry
             _format_unfit_size(drawn, geometry, "is too small for them, and that of the picture is not")
         )
     if fit == "turned":
-        points = _turn_upright(points, drawn, geometry.orientation)
-        drawn = drawn[::-1]
+        # The quarter turn of its orientation, 5 to 8.
+        across, down = points[:, 0], points[:, 1]
+        x = drawn[0] - down if geometry.orientation in {6, 7} else down
+        y = drawn[1] - across if geometry.orientation in {7, 8} else across
+        points, drawn = np.stack([x, y], axis=1), drawn[::-1]
     points *= np.array([geometry.source[1] / drawn[1], geometry.source[0] / drawn[0]])
     if label.type == "boxes":  # a turn makes other corners the first and the last
         pairs = points.reshape(-1, 2, 2)
         points = np.concatenate([pairs.min(axis=1), pairs.max(axis=1)], axis=1)
     return np.concatenate([points.reshape(len(found), -1), found[:, 2 * corners :]], axis=1).astype(np.float32)
-
-
-def _turn_upright(points: npt.NDArray[np.float64], stored: Size, orientation: int) -> npt.NDArray[np.float64]:
-    """Returns where points of a picture of size `stored` lie after the quarter turn of its orientation, 5 to 8."""
-    across, down = points[:, 0], points[:, 1]
-    x = stored[0] - down if orientation in {6, 7} else down
-    y = stored[1] - across if orientation in {7, 8} else across
-    return np.stack([x, y], axis=1)
 
 
 def _reaches_out(points: npt.NDArray[np.float64], size: Size) -> bool:
@@ -137,22 +142,3 @@ def find_odd_rows(found: Rows, label: LabelSpec, source: Size) -> dict[str, int]
     sides = corners.reshape(-1, 2, 2)
     empty = (sides[:, 1] <= sides[:, 0]).any(axis=1)
     return odd | {"empty": int(empty.sum()), "outside": int((outside.reshape(-1, 2).any(axis=1) & ~empty).sum())}
-
-
-def _clip_boxes(corners: npt.NDArray[np.float64], geometry: Geometry, min_visible: float) -> Rows:
-    """Returns the boxes (m, 4) clipped to `place`; those that are not delivered have no area."""
-    left, top, right, bottom = geometry.place
-    clipped = np.clip(corners, (left, top, left, top), (right, bottom, right, bottom))
-    areas, seen = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (corners, clipped))
-    clipped[seen < areas * min_visible * (1 - _ROUNDING)] = 0
-    return clipped.astype(np.float32)
-
-
-def _hide_outside_points(points: npt.NDArray[np.float64], geometry: Geometry) -> Rows:
-    """Returns the points (m, 2), with -1, -1 for those that lie outside `place` or are NaN."""
-    left, top, right, bottom = geometry.place
-    # Compared as they are delivered: a point just left of the edge may be rounded onto it.
-    placed = points.astype(np.float32)
-    x, y = placed[:, 0], placed[:, 1]
-    inside = np.asarray((x >= left) & (x < right) & (y >= top) & (y < bottom))
-    return np.where(inside[:, None], placed, np.float32(-1))

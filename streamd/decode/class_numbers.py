@@ -7,7 +7,6 @@ finds it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any, Final
 
 import numpy as np
@@ -16,16 +15,9 @@ from PIL import Image, ImageFile
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.geometry import UPRIGHT, Draw, Geometry, draw_geometry
-from streamd.decode.pillow import (
-    check_format_support,
-    check_tiff_storage,
-    parse_orientation,
-    read_with_pillow,
-    restore_bmp_palette,
-    turn_upright,
-)
-from streamd.decode.resize import BadImageError, check_image_size
+from streamd.decode.geometry import Draw, Geometry, draw_geometry
+from streamd.decode.pillow import check_tiff_storage, load_upright_with_pillow, restore_bmp_palette
+from streamd.decode.resize import BadImageError
 
 Numbers = npt.NDArray[Any]  # (height, width) of uint8, uint16 or int32
 
@@ -41,23 +33,14 @@ _STEPS: Final = {"L;2": 3, "L;4": 15}  # the largest level, by Pillow's name of 
 _WHITES: Final = {"L": 255, "I": 65535}  # to which Pillow scales it, by mode
 
 
-def decode_class_numbers(
-    data: bytes, row: Numbers, image: ImageSpec, format_name: str, draw: Draw | None = None
-) -> Geometry:
-    """Decodes a mask of a known format into `row`, (height, width) of the image's dtype.
-
-    Returns how the upright picture lands in the row. Raises BadImageError if the file holds no class numbers, or larger
-    ones than the dtype; ConfigError if this Pillow cannot read the format.
-    """
-    return decode_class_numbers_into_rows(data, [row], image, format_name, [draw])[0]
-
-
 def decode_class_numbers_into_rows(
     data: bytes, rows: Sequence[Numbers], image: ImageSpec, format_name: str, draws: Sequence[Draw | None]
 ) -> list[Geometry]:
-    """Decodes a mask once, and writes what each of `draws` shows of it into the row of the same number.
+    """Decodes a mask of a known format once, and writes what each of `draws` shows of it into the row of that number.
 
-    See `decode_class_numbers`.
+    Rows are (height, width) of the image's dtype. Returns how the upright picture lands in each. Raises BadImageError
+    if the file holds no class numbers, or larger ones than the dtype holds; ConfigError if this Pillow cannot read the
+    format.
     """
     picture, orientation = _load_upright(data, format_name)
     size = picture.height, picture.width
@@ -74,7 +57,7 @@ def decode_class_numbers_into_rows(
 def read_class_numbers(data: bytes, format_name: str) -> Numbers:
     """Returns the class numbers of a mask of a known format as they are stored, upright, (height, width).
 
-    Raises as `decode_class_numbers` does, but for numbers that are too large.
+    Raises as `decode_class_numbers_into_rows` does, but for numbers that are too large.
     """
     numbers: Numbers = np.asarray(_load_upright(data, format_name)[0])
     return numbers
@@ -97,51 +80,23 @@ def _load_upright(data: bytes, format_name: str) -> tuple[Image.Image, int]:
     """
     if format_name in _CHANGING_FORMATS:
         raise BadImageError(f"a mask in {format_name}: {_CHANGING_FORMATS[format_name]}; save masks as PNG")
-    check_format_support(format_name)
-
-    def load(each: bytes) -> tuple[Image.Image, int]:
-        stored, orientation = _load_numbers(each, format_name)
-        return turn_upright(stored, orientation), orientation
-
-    return read_with_pillow(data, format_name, load)
+    return load_upright_with_pillow(data, format_name, _find_level_steps, _restore_levels)
 
 
-def _load_numbers(data: bytes, format_name: str) -> tuple[Image.Image, int]:
-    """Returns the file's first picture, not yet turned, and its orientation."""
-    with Image.open(BytesIO(data), formats=(format_name,)) as picture:
-        # All checks come before load(), which allocates all pixels and decodes them.
-        check_image_size(picture.height, picture.width)
-        if picture.format == "BMP":
-            restore_bmp_palette(picture, data)
-        _check_holds_numbers(picture, len(data))
-        # The largest level that the file may hold, where Pillow spreads levels of fewer bits over 8 or 16.
-        args: Any = picture.tile[0].args if picture.tile else ()
-        if str(picture.format) == "PPM":
-            most = args[-1] if isinstance(args, tuple) and picture.mode != "1" else None
-            steps = most if isinstance(most, int) and most not in _WHOLE_LEVELS else None
-        else:
-            steps = _STEPS.get(str(args[0] if isinstance(args, tuple) and args else args).removesuffix("R"))
-        picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
-        picture.load()
-        exif = picture.info.get("exif")
-        orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        if steps is None:
-            return picture, orientation
-        # The levels from 0 to `steps` that Pillow has spread over 0 to white, rounded to the nearest.
-        white = _WHITES[picture.mode]
-        levels = (np.asarray(picture, dtype=np.int64) * steps + white // 2) // white
-        return Image.fromarray(levels.astype(np.uint8 if picture.mode == "L" else np.int32)), orientation
+def _find_level_steps(picture: ImageFile.ImageFile, data: bytes) -> int | None:
+    """Returns the largest level that the file may hold, where Pillow spreads levels of fewer bits over 8 or 16.
 
-
-def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
-    """Raises BadImageError unless every pixel is one number, which can be given as it is stored."""
+    Raises BadImageError unless every pixel is one number, which can be given as it is stored.
+    """
+    if picture.format == "BMP":
+        restore_bmp_palette(picture, data)
     if picture.mode not in _NUMBER_MODES:
         raise BadImageError(
             f"a mask of mode {picture.mode}: class numbers need one channel; save it with a palette (P) or as grey (L)"
         )
     is_inverted = str(picture.format) == "PPM" and picture.mode == "1"
     if isinstance(picture, Tiff.TiffImageFile):
-        is_inverted = check_tiff_storage(picture, file_bytes).inverted and picture.mode != "P"
+        is_inverted = check_tiff_storage(picture, len(data)).inverted and picture.mode != "P"
         samples = int(picture.tag_v2.get(Tiff.SAMPLESPERPIXEL, 1))
         if samples > 1:
             raise BadImageError(f"a mask of {samples} channels: class numbers need one; save it as PNG")
@@ -151,6 +106,20 @@ def _check_holds_numbers(picture: ImageFile.ImageFile, file_bytes: int) -> None:
         raise BadImageError("a mask whose level 0 is white, so that its class numbers are inverted: save it as PNG")
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
         raise BadImageError("a GIF that draws only a part of its picture: save it as PNG")
+    args: Any = picture.tile[0].args if picture.tile else ()
+    if str(picture.format) == "PPM":
+        most = args[-1] if isinstance(args, tuple) and picture.mode != "1" else None
+        return most if isinstance(most, int) and most not in _WHOLE_LEVELS else None
+    return _STEPS.get(str(args[0] if isinstance(args, tuple) and args else args).removesuffix("R"))
+
+
+def _restore_levels(picture: Image.Image, steps: int | None) -> Image.Image:
+    """Returns the levels from 0 to `steps` that Pillow has spread over 0 to white, rounded to the nearest."""
+    if steps is None:
+        return picture
+    white = _WHITES[picture.mode]
+    levels = (np.asarray(picture, dtype=np.int64) * steps + white // 2) // white
+    return Image.fromarray(levels.astype(np.uint8 if picture.mode == "L" else np.int32))
 
 
 def _check_number_range(low: int, high: int, dtype: np.dtype[Any]) -> None:

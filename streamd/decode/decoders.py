@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from streamd.core.spec import ImageSpec
 from streamd.decode import class_numbers, jpeg, pillow
 from streamd.decode.geometry import Draw, Geometry
 from streamd.decode.jpeg import list_possible_geometries, read_jpeg_geometry
-from streamd.decode.raw.decode import decode_raw_image, decode_raw_into_rows
+from streamd.decode.raw import decode_raw_into_rows
 from streamd.decode.resize import BadFrameError, BadImageError, Row
 from streamd.decode.sniff import detect_format
 
@@ -32,6 +32,8 @@ __all__ = [
     "list_possible_geometries",
     "read_geometry",
 ]
+
+_OTHER_MODES: Final = frozenset({"RGBA", "index", "raw"})  # than those whose pixels a JPEG has
 
 
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> Geometry:
@@ -48,16 +50,10 @@ def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = No
     Raises BadImageError if the bytes are at fault, ConfigError if this Pillow was built without the format. After an
     error the contents of the row are undefined.
     """
-    if image.mode == "raw":
-        return decode_raw_image(data, row, image, draw)
-    name = detect_format(data)
-    if image.mode == "index":
-        return class_numbers.decode_class_numbers(data, row, image, name, draw)
-    if name == "JPEG":
-        if image.mode == "RGBA":
-            return _decode_opaque(data, [row], image, [draw])[0]
+    # Standard case: a JPEG whose pixels are decoded as they are served.
+    if image.mode not in _OTHER_MODES and detect_format(data) == "JPEG":
         return jpeg.decode_jpeg(data, row, image, draw)
-    return pillow.decode_with_pillow(data, row, image, name, draw)
+    return decode_into_rows(data, [row], image, [draw])[0]
 
 
 def read_geometry(data: bytes, image: ImageSpec) -> Geometry:
@@ -78,8 +74,9 @@ def decode_into_rows(
     Rows and draws are as in `decode_image`, of which there is at least one. Returns how the upright picture lands in
     each row. Raises BadImageError and ConfigError.
     """
-    if len(rows) == 1 or all(draw is None for draw in draws):
-        geometry = decode_image(data, rows[0], image, draws[0])
+    # Without draws, all rows show the same.
+    if len(rows) > 1 and all(draw is None for draw in draws):
+        geometry = decode_image(data, rows[0], image)
         for row in rows[1:]:
             row[...] = rows[0]
         return [geometry] * len(rows)
@@ -88,11 +85,32 @@ def decode_into_rows(
     name = detect_format(data)
     if image.mode == "index":
         return class_numbers.decode_class_numbers_into_rows(data, rows, image, name, draws)
-    if name == "JPEG" and image.mode == "RGBA":
-        return _decode_opaque(data, rows, image, draws)
-    if name == "JPEG":
-        return jpeg.decode_jpeg_into_rows(data, rows, image, draws)
-    return pillow.decode_into_rows_with_pillow(data, rows, image, name, draws)
+    if name != "JPEG":
+        return pillow.decode_into_rows_with_pillow(data, rows, image, name, draws)
+    if image.mode != "RGBA":
+        return (
+            [jpeg.decode_jpeg(data, rows[0], image, draws[0])]
+            if len(rows) == 1
+            else jpeg.decode_jpeg_into_rows(data, rows, image, draws)
+        )
+    # A JPEG in mode RGBA is opaque where the picture is.
+    colours = np.empty((len(rows), image.height, image.width, 3), np.uint8)
+    drawn = decode_into_rows(data, [*colours], _build_opaque_image(image), draws)
+    for row, pixels, geometry in zip(rows, colours, drawn, strict=True):
+        row[:, :, :3] = pixels
+        row[:, :, 3] = image.fill
+        left, top, right, bottom = geometry.place
+        row[top:bottom, left:right, 3] = 255
+    return drawn
+
+
+def _follows_another(named: tuple[str, ImageSpec]) -> bool:
+    return named[1].like is not None
+
+
+@lru_cache(maxsize=16)
+def _build_opaque_image(image: ImageSpec) -> ImageSpec:
+    return replace(image, mode="RGB", channels=3)
 
 
 class _DecodedFrame(NamedTuple):
@@ -177,26 +195,3 @@ def _decode_frames(
         if decoded is not None and key is not None:
             decoded[key] = _DecodedFrame(data, rows[frame], landed[-1])
     return landed
-
-
-def _follows_another(named: tuple[str, ImageSpec]) -> bool:
-    return named[1].like is not None
-
-
-def _decode_opaque(
-    data: bytes, rows: Sequence[npt.NDArray[Any]], image: ImageSpec, draws: Sequence[Draw | None]
-) -> list[Geometry]:
-    """Decodes a JPEG into rows of mode RGBA: opaque where the picture is."""
-    colours = np.empty((len(rows), image.height, image.width, 3), np.uint8)
-    drawn = decode_into_rows(data, [*colours], _build_opaque_image(image), draws)
-    for row, pixels, geometry in zip(rows, colours, drawn, strict=True):
-        row[:, :, :3] = pixels
-        row[:, :, 3] = image.fill
-        left, top, right, bottom = geometry.place
-        row[top:bottom, left:right, 3] = 255
-    return drawn
-
-
-@lru_cache(maxsize=16)
-def _build_opaque_image(image: ImageSpec) -> ImageSpec:
-    return replace(image, mode="RGB", channels=3)

@@ -78,29 +78,24 @@ def compute_sample_draws(
 
 def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> Crop:
     """Returns the crop that `draw` takes of an upright picture of `height` by `width` pixels."""
+    least, most = image.ratio
+    roots = _compute_repeated_square_roots(most / least)
     for area, ratio, top, left in draw.reshape(_TRIES, _NUMBERS).tolist():
         part = height * width * (image.scale[0] + (image.scale[1] - image.scale[0]) * area)
-        across = _interpolate_in_logarithm(*image.ratio, ratio)
+        # The ratio is even in the logarithm: least * (most / least) ** ratio. In binary, base ** 0.b1b2b3... is the
+        # product of the square roots whose bits are set.
+        bits = int(ratio * (1 << _ROOTS))
+        across = least * math.prod(root for place, root in enumerate(roots) if bits >> place & 1)
         wide, high = round(math.sqrt(part * across)), round(math.sqrt(part / across))
         if 0 < wide <= width and 0 < high <= height:
             return Crop(int(left * (width - wide + 1)), int(top * (height - high + 1)), wide, high)
     # No draw fits into the picture: the largest part in its middle of an allowed ratio.
-    least, most = image.ratio
     wide, high = width, height
     if width / height < least:
         high = max(1, round(width / least))
     elif width / height > most:
         wide = max(1, round(height * most))
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
-
-
-def _interpolate_in_logarithm(low: float, high: float, number: float) -> float:
-    """Interpolates between `low` and `high`, evenly in the logarithm: low * (high / low) ** number."""
-    # base ** 0.b1b2b3... in binary is the product of the square roots whose bits are set.
-    bits = int(number * (1 << _ROOTS))
-    return low * math.prod(
-        root for place, root in enumerate(_compute_repeated_square_roots(high / low)) if bits >> place & 1
-    )
 
 
 @lru_cache(maxsize=64)
@@ -190,8 +185,9 @@ class Geometry:
         if size == self.target:
             return self
         left, top, right, bottom = self.place
-        first_column, last_column = _scale_span(left, right, self.target[1], size[1])
-        first_row, last_row = _scale_span(top, bottom, self.target[0], size[0])
+        (rows, columns), (height, width) = self.target, size
+        first_column, last_column = _round_span(left * width / columns, right * width / columns, width)
+        first_row, last_row = _round_span(top * height / rows, bottom * height / rows, height)
         return replace(self, target=size, place=(first_column, first_row, last_column, last_row))
 
     def with_orientation(self, orientation: int) -> Geometry:
@@ -240,7 +236,13 @@ def compute_fixed_geometry(image: ImageSpec, size: Size) -> Geometry:
     whole: Box = (0, 0, width, height)
     target = image.height, image.width
     if image.resize in _CROPS:
-        return Geometry(size, _compute_middle_box(size, target), target, (0, 0, image.width, image.height))
+        # The largest centred part with the target's proportions, in fractions of pixels.
+        scale = min(height / target[0], width / target[1])
+        high, wide = target[0] * scale, target[1] * scale
+        # Rounding may make the box a hair larger than the picture, and Pillow refuses offsets below 0.
+        near, above = max(0.0, (width - wide) / 2), max(0.0, (height - high) / 2)
+        box = near, above, near + wide, above + high
+        return Geometry(size, box, target, (0, 0, image.width, image.height))
     if image.resize != "pad":
         return Geometry(size, whole, target, (0, 0, image.width, image.height))
     rows, columns = compute_covering_size(height, width, image)
@@ -279,20 +281,6 @@ def are_in_proportion(one: Size, other: Size) -> bool:
     small, large = sorted((one, other))
     height, width = large[0] * small[1] / large[1], large[1] * small[0] / large[0]
     return abs(height - small[0]) <= _ROUNDED_PIXELS or abs(width - small[1]) <= _ROUNDED_PIXELS
-
-
-def _compute_middle_box(size: Size, target: Size) -> Box:
-    """Returns the box of the largest centred part with the target's proportions, in fractions of pixels."""
-    scale = min(size[0] / target[0], size[1] / target[1])
-    height, width = target[0] * scale, target[1] * scale
-    # Rounding may make the box a hair larger than the picture, and Pillow refuses offsets below 0.
-    left, top = max(0.0, (size[1] - width) / 2), max(0.0, (size[0] - height) / 2)
-    return left, top, left + width, top + height
-
-
-def _scale_span(begin: int, end: int, length: int, scaled: int) -> tuple[int, int]:
-    """Maps a span on a line of `length` pixels to the nearest pixels of a line of `scaled`; it keeps at least one."""
-    return _round_span(begin * scaled / length, end * scaled / length, scaled)
 
 
 def _round_span(begin: float, end: float, length: int) -> tuple[int, int]:

@@ -122,21 +122,31 @@ def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
         return _decode_sound_jpeg(data, row, image, draw)
     except _JpegFaultError as error:
         if _UNKNOWN_SUBSAMPLING in str(error):  # of the colours, where the header began as most do
-            return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
+            return pillow.decode_into_rows_with_pillow(data, [row], image, "JPEG", [draw])[0]
         return _decode_sound_jpeg(_leave_out_padding(data, error), row, image, draw)
 
 
 def _decode_sound_jpeg(data: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> Geometry:
-    usual = _parse_size_of_usual_header(data)
+    # Standard case: a file that begins as most do, in three colours, so that its header need not be read as a whole.
+    usual: PixelSize | None = None
+    if len(data) >= _USUAL.size:
+        first, second, third, frame, height, width, colours, sampling = _USUAL.unpack_from(data)
+        begins_usually = (first, second, third) == _USUAL_SEGMENTS and frame in _USUAL_FRAMES
+        if begins_usually and colours == 3 and sampling in _USUAL_SAMPLINGS:  # noqa: PLR2004 - R, G, B
+            usual = height, width
     if usual is not None:
-        orientation = UPRIGHT if _has_standard_huffman_tables(data) else _find_orientation(data, _USUAL.size)
+        # Where only the tables of the standard lie between the usual frame and the pixels, there are no EXIF data.
+        has_standard_tables = (
+            len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
+        )
+        orientation = UPRIGHT if has_standard_tables else _find_orientation(data, _USUAL.size)
         if usual == (image.height, image.width) and orientation == UPRIGHT and draw is None:
             _decode_unresized(data, row, image, (0, 0))
             return compute_fixed_geometry(image, usual)
         return _decode_and_resize(data, row, image, usual, orientation, draw)
     size = _read_three_colour_size(data)
     if size is None:
-        return pillow.decode_with_pillow(data, row, image, "JPEG", draw)
+        return pillow.decode_into_rows_with_pillow(data, [row], image, "JPEG", [draw])[0]
     return _decode_and_resize(data, row, image, size, _find_orientation(data, 2), draw)
 
 
@@ -188,16 +198,6 @@ def _read_three_colour_size(data: bytes) -> PixelSize | None:
         raise _JpegFaultError(data, "a damaged JPEG header", str(error)) from error
     check_image_size(height, width)
     return None if colourspace in {"CMYK", "YCCK"} else (height, width)
-
-
-def _parse_size_of_usual_header(data: bytes) -> PixelSize | None:
-    """Returns (height, width) of a file that begins as most do, in three colours; None if its header must be read."""
-    if len(data) < _USUAL.size:
-        return None
-    first, second, third, frame, height, width, colours, sampling = _USUAL.unpack_from(data)
-    if (first, second, third) != _USUAL_SEGMENTS or frame not in _USUAL_FRAMES or colours != 3:  # noqa: PLR2004 - R, G, B
-        return None
-    return (height, width) if sampling in _USUAL_SAMPLINGS else None
 
 
 def _decode_and_resize(
@@ -258,18 +258,16 @@ def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, dr
     shown = _compute_upright_size(size, orientation)
     for reduction in _REDUCTIONS:
         reduced = -(-size[0] // reduction), -(-size[1] // reduction)
-        if _covers_target(_compute_upright_size(reduced, orientation), shown, image, drawn):
+        upright = _compute_upright_size(reduced, orientation)
+        # What is shown of the reduced picture, and the target that it must not fall below.
+        if drawn is None:
+            (high, wide), (height, width) = upright, compute_covering_size(*shown, image)
+        else:
+            left, top, right, bottom = drawn.scale_to_source(upright).pixel_box
+            (high, wide), (height, width) = (bottom - top, right - left), drawn.place_size
+        if high >= height and wide >= width:
             return reduced
     return size
-
-
-def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, drawn: Geometry | None) -> bool:
-    if drawn is None:
-        height, width = compute_covering_size(*shown, image)
-        return reduced[0] >= height and reduced[1] >= width
-    left, top, right, bottom = drawn.scale_to_source(reduced).pixel_box
-    height, width = drawn.place_size
-    return bottom - top >= height and right - left >= width
 
 
 def read_jpeg_geometry(data: bytes, image: ImageSpec) -> Geometry | None:
@@ -287,11 +285,6 @@ def list_possible_geometries(image: ImageSpec, size: PixelSize) -> list[Geometry
     if not image.exact and image.mode not in {"index", "raw"}:
         found.append(compute_landed_geometry(image, _choose_reduced_size(size, UPRIGHT, image, None), size))
     return found
-
-
-def _has_standard_huffman_tables(data: bytes) -> bool:
-    """Whether only the tables of the standard lie between the usual frame and the pixels, and so no EXIF data."""
-    return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
 
 
 class _Segment(NamedTuple):

@@ -32,12 +32,17 @@ PlainMode = Literal["RGB", "L", "RGBA"]
 FloatLevels = npt.NDArray[np.float32]
 PixelBox = tuple[int, int, int, int]  # left, top, right, bottom
 Read = TypeVar("Read")
+Storage = TypeVar("Storage")
 
 # Some formats allocate all pixels when they are opened. Pillow refuses before that, at twice the number set here.
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core already
 
-_MODES: Final[dict[int, PlainMode]] = {1: "L", 3: "RGB", 4: "RGBA"}
+_CONVERSIONS: Final[dict[int, Callable[[Image.Image, PixelStorage], Image.Image]]] = {  # by channels
+    1: lambda picture, storage: convert_to_plain_mode(picture, "L", storage),
+    3: lambda picture, storage: convert_to_plain_mode(picture, "RGB", storage),
+    4: lambda picture, storage: convert_to_plain_mode(picture, "RGBA", storage),
+}
 _LIBRARIES: Final = {"PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "TIFF": "libtiff", "JPEG": "jpg"}
 # RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers: a palette
 # with levels above 255 overflows a byte, and a picture with a palette may have none, which Pillow asserts.
@@ -79,7 +84,7 @@ _PNG_CHUNK: Final = struct.Struct(">I4s")
 _CHECKSUM_BYTES: Final = 4
 _ANCILLARY: Final = 0x20
 _PIXEL_CHUNKS: Final = frozenset({b"tRNS", b"acTL", b"fcTL", b"fdAT"})
-_PNG_EXIF: Final = b"eXIf"
+PNG_EXIF: Final = b"eXIf"
 # Chunks of a WebP: name and length, the content, a byte if it is odd.
 _RIFF_CHUNK: Final = struct.Struct("<4sI")
 _RIFF_HEAD_BYTES: Final = 12
@@ -89,32 +94,18 @@ _WEBP_EXIF_FLAG: Final = 0b1000
 _WEBP_METADATA: Final = 0b101100  # flags of the header: profile, EXIF, XMP
 
 
-def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> Geometry:
-    """Decodes an image of a known format into `row`: turned upright, 16 bits scaled to 8.
-
-    Alpha is laid on white, except in mode RGBA.
-
-    Returns how the upright picture lands in the row.
-
-    Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
-    """
-    return decode_into_rows_with_pillow(data, [row], image, format_name, [draw])[0]
-
-
 def decode_into_rows_with_pillow(
     data: bytes, rows: Sequence[Row], image: ImageSpec, format_name: str, draws: Sequence[Draw | None]
 ) -> list[Geometry]:
-    """Decodes an image once, and writes what each of `draws` shows of it into the row of the same number.
+    """Decodes an image of a known format once, and writes what each of `draws` shows of it into the row of that number.
 
-    See `decode_with_pillow`.
+    It is turned upright, and 16 bits are scaled to 8. Alpha is laid on white, except in mode RGBA. Returns how the
+    upright picture lands in each row.
+
+    Raises BadImageError if the bytes are at fault, ConfigError if this Pillow cannot read the format.
     """
-    check_format_support(format_name)
-
-    def load(each: bytes) -> tuple[Image.Image, int]:
-        stored, orientation = _load_picture(each, format_name, _MODES[image.channels])
-        return turn_upright(stored, orientation), orientation
-
-    picture, orientation = read_with_pillow(data, format_name, load)
+    convert = _CONVERSIONS[image.channels]
+    picture, orientation = load_upright_with_pillow(data, format_name, _find_pixel_storage, convert)
     size = picture.height, picture.width
     drawn = [draw_geometry(image, size, draw).with_orientation(orientation) for draw in draws]
     for row, geometry in zip(rows, drawn, strict=True):
@@ -122,20 +113,33 @@ def decode_into_rows_with_pillow(
     return drawn
 
 
-def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image.Image, int]:
-    """Returns the file's first picture in `mode`, not yet turned, and its orientation.
+def load_upright_with_pillow(
+    data: bytes,
+    format_name: str,
+    inspect: Callable[[ImageFile.ImageFile, bytes], Storage],
+    convert: Callable[[Image.Image, Storage], Image.Image],
+) -> tuple[Image.Image, int]:
+    """Returns the first picture of a file of a known format, upright, and the orientation that it is stored in.
 
-    The caller turns it after the decoder's own copy of the pixels is freed: memory never holds three copies.
+    `inspect` receives the picture and its file before the pixels are decoded. What it returns is passed on to
+    `convert`, with the decoded picture. Raises BadImageError and ConfigError.
     """
-    with Image.open(BytesIO(data), formats=(format_name,)) as picture:
-        # Both checks come before load(), which allocates all pixels and decodes them.
-        check_image_size(picture.height, picture.width)
-        storage = _find_pixel_storage(picture, data)
-        picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
-        picture.load()
-        exif = picture.info.get("exif")
-        orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
-        return convert_to_plain_mode(picture, mode, storage), orientation
+    check_format_support(format_name)
+
+    def load(file: bytes) -> tuple[Image.Image, int]:
+        with Image.open(BytesIO(file), formats=(format_name,)) as picture:
+            # All checks come before load(), which allocates all pixels and decodes them.
+            check_image_size(picture.height, picture.width)
+            storage = inspect(picture, file)
+            picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
+            picture.load()
+            exif = picture.info.get("exif")
+            orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
+            return convert(picture, storage), orientation
+
+    # Turned after the decoder's own copy of the pixels is freed: memory never holds three copies.
+    picture, orientation = read_with_pillow(data, format_name, load)
+    return turn_upright(picture, orientation), orientation
 
 
 @lru_cache(maxsize=16)
@@ -196,20 +200,17 @@ def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
     All chunks remain that decide on pixels: the critical ones, transparency, animation, and EXIF data that are whole.
     """
     if format_name == "PNG":
-        kept, at = [data[: len(_PNG_SIGNATURE)]], len(_PNG_SIGNATURE)
-        while at + _PNG_CHUNK.size <= len(data):
-            length, name = _PNG_CHUNK.unpack_from(data, at)
-            end = at + _PNG_CHUNK.size + length + _CHECKSUM_BYTES
-            chunk = data[at:end]
+        kept = [data[: len(_PNG_SIGNATURE)]]
+        for name, content in iterate_png_chunks(data):
+            chunk = data[content.start - _PNG_CHUNK.size : content.stop + _CHECKSUM_BYTES]
             # The second word of a name's first letter says whether a reader must know the chunk.
             is_critical = not name[0] & _ANCILLARY
-            if name == _PNG_EXIF:
+            if name == PNG_EXIF:
                 is_kept = zlib.crc32(chunk[4:-_CHECKSUM_BYTES]) == int.from_bytes(chunk[-_CHECKSUM_BYTES:])
             else:
                 is_kept = is_critical or name in _PIXEL_CHUNKS
             if is_kept:
                 kept.append(chunk)
-            at = end
         return b"".join(kept)
     if format_name == "WEBP":
         chunks, at = list[bytes](), _RIFF_HEAD_BYTES
@@ -229,6 +230,16 @@ def _leave_out_metadata(data: bytes, format_name: str) -> bytes:
         body = b"WEBP" + b"".join(chunks)
         return _RIFF_CHUNK.pack(b"RIFF", len(body)) + body
     return data
+
+
+def iterate_png_chunks(data: bytes) -> Iterator[tuple[bytes, slice]]:
+    """Yields the name of each chunk of a PNG, and where its content lies, which may end behind the file's end."""
+    at = len(_PNG_SIGNATURE)
+    while at + _PNG_CHUNK.size <= len(data):
+        length, name = _PNG_CHUNK.unpack_from(data, at)
+        start = at + _PNG_CHUNK.size
+        yield name, slice(start, start + length)
+        at = start + length + _CHECKSUM_BYTES
 
 
 def _find_pixel_storage(picture: ImageFile.ImageFile, data: bytes) -> PixelStorage:
@@ -269,36 +280,28 @@ def convert_to_plain_mode(picture: Image.Image, mode: PlainMode, storage: PixelS
     """Returns the picture in `mode`. Raises BadImageError where the meaning of its levels is unknown."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
-    if mode == "RGBA":
-        return _convert_with_alpha(picture, storage)
-    if picture.mode in _WHITE or picture.has_transparency_data:
-        flat = _convert_by_row_strips(picture, mode, storage)
-    else:
-        flat = picture if picture.mode == mode else picture.convert(mode)
-    if storage.drawn is None:
-        return flat
-    # White wherever the file draws nothing.
-    framed = Image.new(mode, picture.size, "white")
-    framed.paste(flat.crop(storage.drawn), storage.drawn[:2])
-    return framed
-
-
-def _convert_with_alpha(picture: Image.Image, storage: PixelStorage) -> Image.Image:
-    """Returns the picture in mode RGBA: opaque where the file says nothing, transparent where it draws nothing."""
-    if picture.mode in _WHITE:
+    is_deep, has_alpha = picture.mode in _WHITE, picture.has_transparency_data
+    # Without alpha, what is transparent becomes white.
+    if mode != "RGBA" and (is_deep or has_alpha):
+        plain = _convert_by_row_strips(picture, mode, storage)
+    elif mode != "RGBA":
+        plain = picture if picture.mode == mode else picture.convert(mode)
+    # With alpha, a picture is opaque where its file says nothing.
+    elif is_deep:
         transparent = picture.info.get("transparency")
-        layered = _convert_by_row_strips(picture, "L", storage).convert("RGBA")
+        plain = _convert_by_row_strips(picture, "L", storage).convert("RGBA")
         if transparent is not None:
             seen = _convert_to_float_array(picture) != transparent
-            layered.putalpha(Image.fromarray(seen.astype(np.uint8) * np.uint8(_WHITE_LEVEL)))
-    elif picture.has_transparency_data:
-        layered = _convert_to_layer(picture)
+            plain.putalpha(Image.fromarray(seen.astype(np.uint8) * np.uint8(_WHITE_LEVEL)))
+    elif has_alpha:
+        plain = _convert_to_layer(picture)
     else:
-        layered = picture.convert("RGB").convert("RGBA")
+        plain = picture.convert("RGB").convert("RGBA")
     if storage.drawn is None:
-        return layered
-    framed = Image.new("RGBA", picture.size)
-    framed.paste(layered.crop(storage.drawn), storage.drawn[:2])
+        return plain
+    # White or transparent wherever the file draws nothing.
+    framed = Image.new(mode, picture.size, 0 if mode == "RGBA" else "white")
+    framed.paste(plain.crop(storage.drawn), storage.drawn[:2])
     return framed
 
 
@@ -391,7 +394,16 @@ def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelSto
     if picture.mode == "L" and _SIGNED in tags.get(Tiff.SAMPLEFORMAT, ()):
         raise BadImageError("a TIFF with levels from -128 to 127: save it with 0 to 255")
     _choose_tiff_decoder(picture)
-    _check_pixel_data_is_complete(picture, file_bytes)
+    # Of a file that lacks a part of its pixels, libtiff would fill the missing part, and Pillow would leave it black.
+    for offsets_tag, counts_tag in ((Tiff.STRIPOFFSETS, Tiff.STRIPBYTECOUNTS), (Tiff.TILEOFFSETS, Tiff.TILEBYTECOUNTS)):
+        offsets, counts = tags.get(offsets_tag, ()), tags.get(counts_tag, ())
+        if any(offset + count > file_bytes for offset, count in zip(offsets, counts, strict=False)):
+            raise BadImageError("a TIFF truncated before its pixels end")
+    # Tiles lie in reading order: if the last one ends in the last corner, they cover the page.
+    corner = tags[Tiff.IMAGEWIDTH], tags[Tiff.IMAGELENGTH]
+    last = picture.tile[-1].extents if picture.tile else None
+    if last is None or last[2:] != corner:
+        raise BadImageError(f"a TIFF whose strips do not make up its {corner[0]}x{corner[1]} pixels")
     return PixelStorage(
         white=_TWELVE_BITS if tags.get(Tiff.BITSPERSAMPLE) == (12,) else None,
         inverted=photometric == _WHITE_IS_ZERO,
@@ -474,23 +486,6 @@ def _format_unread_planes(samples: int) -> str:
         f"a TIFF of {samples} channels in planes of their own, of which Pillow reads RGB, RGBA and CMYK: save it with "
         "the channels of a pixel together, or use mode: raw"
     )
-
-
-def _check_pixel_data_is_complete(picture: Tiff.TiffImageFile, file_bytes: int) -> None:
-    """Raises BadImageError if a file lacks a part of its pixels.
-
-    libtiff would fill the missing part, and Pillow would leave it black. Tiles lie in reading order: if the last one
-    ends in the last corner, they cover the page.
-    """
-    tags = picture.tag_v2
-    for offsets_tag, counts_tag in ((Tiff.STRIPOFFSETS, Tiff.STRIPBYTECOUNTS), (Tiff.TILEOFFSETS, Tiff.TILEBYTECOUNTS)):
-        offsets, counts = tags.get(offsets_tag, ()), tags.get(counts_tag, ())
-        if any(offset + count > file_bytes for offset, count in zip(offsets, counts, strict=False)):
-            raise BadImageError("a TIFF truncated before its pixels end")
-    corner = tags[Tiff.IMAGEWIDTH], tags[Tiff.IMAGELENGTH]
-    last = picture.tile[-1].extents if picture.tile else None
-    if last is None or last[2:] != corner:
-        raise BadImageError(f"a TIFF whose strips do not make up its {corner[0]}x{corner[1]} pixels")
 
 
 # --- The EXIF orientation of a picture. Copies of it in XMP are ignored in every format.

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from itertools import chain, repeat
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.decode.decoders import BadImageError, decode_into_rows, list_picture_draws
 from streamd.decode.geometry import compute_random_crop_draws, draw_geometry
-from streamd.decode.raw.picture import resize_numbers
+from streamd.decode.raw import resize_numbers
 from streamd.decode.resize import Row
 
-_PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))  # of arrays of numbers, for mode raw
+_PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))  # of arrays of numbers
 # Probes that mode index refused when identities were first computed: what else is read must not change them.
 _WITHOUT_NUMBERS: Final = frozenset({"19-white-is-1000.pgm", "21-two-bits-one-transparent.png"})
 _MIXER: Final = 2654435761  # a product with it has bits that look random in its upper half
@@ -51,11 +52,17 @@ def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
 
 def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     """Yields each probe image decoded under `image`. All use the same memory: copy what must outlast the next one."""
-    if image.mode == "raw":
-        yield from _resize_probe_numbers(image)
-        return
     row = np.empty(image.shape, dtype=image.dtype)
     pictures = [*row] if image.pictures else [row]
+    if image.mode == "raw":
+        # Files of numbers are read without loss, by whatever decoder, so only what resizes them counts.
+        draws = compute_random_crop_draws(image, 0, 0, np.arange(len(_PROBE_SIZES)))
+        for numbers, draw in zip(build_probe_numbers(image), draws, strict=True):
+            for picture, one in zip(pictures, list_picture_draws(image, draw), strict=True):
+                geometry = draw_geometry(image, (numbers.shape[0], numbers.shape[1]), one)
+                resize_numbers(picture, numbers, geometry, image.fill)
+            yield row
+        return
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
     for probe, draw in zip(probes, compute_random_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
         if image.mode == "index" and probe.name in _WITHOUT_NUMBERS:
@@ -86,15 +93,9 @@ def decode_probe_samples(images: Mapping[str, ImageSpec]) -> Iterator[dict[str, 
         yield {name: next(several) for name, several in rows.items()}
 
 
-def _resize_probe_numbers(image: ImageSpec) -> Iterator[Row]:
-    """Yields arrays of numbers resized under `image`: files of numbers are read without loss, by whatever decoder."""
-    row = np.empty(image.shape, dtype=image.dtype)
-    pictures = [*row] if image.pictures else [row]
-    draws = compute_random_crop_draws(image, 0, 0, np.arange(len(_PROBE_SIZES)))
-    for (height, width), draw in zip(_PROBE_SIZES, draws, strict=True):
+def build_probe_numbers(image: ImageSpec) -> Iterator[npt.NDArray[Any]]:
+    """Yields arrays of numbers, (height, width, channels) of the dtype of `image`, that are the same everywhere."""
+    bits = 8 * min(2, np.dtype(image.dtype).itemsize)
+    for height, width in _PROBE_SIZES:
         places = np.arange(height * width * image.channels, dtype=np.uint32).reshape(height, width, image.channels)
-        mixed = (places * np.uint32(_MIXER)) >> np.uint32(8 * (4 - min(2, np.dtype(image.dtype).itemsize)))
-        numbers = mixed.astype(image.dtype)
-        for picture, one in zip(pictures, list_picture_draws(image, draw), strict=True):
-            resize_numbers(picture, numbers, draw_geometry(image, (height, width), one), image.fill)
-        yield row
+        yield ((places * np.uint32(_MIXER)) >> np.uint32(32 - bits)).astype(image.dtype)

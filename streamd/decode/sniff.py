@@ -9,36 +9,28 @@ from streamd.decode.resize import BadImageError
 
 _BLOCK_BYTES: Final = 512  # as many zeros as a disk's block begin no other file
 _JPEG: Final = b"\xff\xd8\xff"
-_MAGIC: Final = (
+_MAGIC: Final[tuple[tuple[bytes | tuple[bytes, ...], str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF87a", "GIF"),
-    (b"GIF89a", "GIF"),
+    ((b"GIF87a", b"GIF89a"), "GIF"),
     (b"BM", "BMP"),
-    (b"II*\x00", "TIFF"),
-    (b"MM\x00*", "TIFF"),
-    (b"II+\x00", "TIFF"),
-    (b"MM\x00+", "TIFF"),
+    ((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"), "TIFF"),
 )
 _PLAIN_MAP: Final = re.compile(rb"P[1-6][\s#]")
 
-# Files that lie among images, by the bytes at an offset: what each is, and what to do about it. A wrong guess gives a
-# misleading reason, and never a wrong pixel.
+# Files that lie among images, by any of the bytes at an offset: what each is, and what to do about it. A wrong guess
+# gives a misleading reason, and never a wrong pixel.
 _CONVERT: Final = "convert it to JPEG or PNG"
-_KNOWN_FILES: Final = (
+_KNOWN_FILES: Final[tuple[tuple[int, bytes | tuple[bytes, ...], str], ...]] = (
     (0, b"version https://git-lfs.github.com/spec/", "a Git LFS pointer: run git lfs pull"),
     (0, b"/annex/objects/", "a git-annex pointer: run git annex get"),
     (0, b"8BPS", f"a Photoshop document: {_CONVERT}"),
     (0, b"gimp xcf", f"a GIMP document: {_CONVERT}"),
-    (0, b"\xff\x0a", f"a JPEG XL image: {_CONVERT}"),
-    (0, b"\x00\x00\x00\x0cJXL ", f"a JPEG XL image: {_CONVERT}"),
-    (0, b"\x00\x00\x00\x0cjP  ", f"a JPEG 2000 image: {_CONVERT}"),
-    (0, b"\xff\x4f\xff\x51", f"a JPEG 2000 image: {_CONVERT}"),
+    (0, (b"\xff\x0a", b"\x00\x00\x00\x0cJXL "), f"a JPEG XL image: {_CONVERT}"),
+    (0, (b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51"), f"a JPEG 2000 image: {_CONVERT}"),
     (0, b"II\xbc\x01", f"a JPEG XR image: {_CONVERT}"),
     (0, b"v/1\x01", f"an OpenEXR image: {_CONVERT}"),
-    (0, b"#?RADIANCE", f"a Radiance HDR image: {_CONVERT}"),
-    (0, b"#?RGBE", f"a Radiance HDR image: {_CONVERT}"),
-    (0, b"PF\n", "a portable float map: save it as .npy or TIFF, and use mode: raw"),
-    (0, b"Pf\n", "a portable float map: save it as .npy or TIFF, and use mode: raw"),
+    (0, (b"#?RADIANCE", b"#?RGBE"), f"a Radiance HDR image: {_CONVERT}"),
+    (0, (b"PF\n", b"Pf\n"), "a portable float map: save it as .npy or TIFF, and use mode: raw"),
     (0, b"P7\n", "a portable arbitrary map: convert it to PNG"),
     (0, b"qoif", "a QOI image: convert it to PNG"),
     (0, b"DDS ", "a DirectDraw texture: convert it to PNG"),
@@ -56,9 +48,7 @@ _KNOWN_FILES: Final = (
     (0, b"\x00\x05\x16\x07", "a metadata file that macOS stores next to an image, not the image itself: delete it"),
     (0, b"%PDF", "a PDF: convert its pages to JPEG or PNG"),
     (0, b"%!PS", f"PostScript: {_CONVERT}"),
-    (0, b"IIRO", f"a camera's raw file (ORF): {_CONVERT}"),
-    (0, b"IIRS", f"a camera's raw file (ORF): {_CONVERT}"),
-    (0, b"MMOR", f"a camera's raw file (ORF): {_CONVERT}"),
+    (0, (b"IIRO", b"IIRS", b"MMOR"), f"a camera's raw file (ORF): {_CONVERT}"),
     (0, b"IIU\x00", f"a camera's raw file (RW2): {_CONVERT}"),
     (0, b"FUJIFILMCCD-RAW", f"a camera's raw file (RAF): {_CONVERT}"),
     (0, b"FOVb", f"a camera's raw file (X3F): {_CONVERT}"),
@@ -67,8 +57,7 @@ _KNOWN_FILES: Final = (
     (344, b"n+1\x00", "a NIfTI volume: save its slices as .npy or TIFF, and use mode: raw"),
     (0, b"NRRD0", "an NRRD volume: save its slices as .npy or TIFF, and use mode: raw"),
     (0, b"SIMPLE  =", "a FITS file: save its images as .npy or TIFF, and use mode: raw"),
-    (0, b"CDF\x01", "a NetCDF file: save its images as .npy, and use mode: raw"),
-    (0, b"CDF\x02", "a NetCDF file: save its images as .npy, and use mode: raw"),
+    (0, (b"CDF\x01", b"CDF\x02"), "a NetCDF file: save its images as .npy, and use mode: raw"),
     (0, b"MATLAB 5.0", "a MATLAB file: save its images as .npy"),
     (0, b"\x93NUMPY", "a NumPy array: use mode: raw, or a source of kind npy"),
     (0, b"\x89HDF\r\n", "an HDF5 file: use a source of kind hdf5"),
@@ -79,11 +68,8 @@ _KNOWN_FILES: Final = (
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
         "an Office document or thumbnail list of Windows, not an image: delete it",
     ),
-    (0, b"\x1a\x45\xdf\xa3", "a video: extract its frames"),
-    (0, b"\x00\x00\x01\xba", "a video: extract its frames"),
-    (0, b"\x00\x00\x01\xb3", "a video: extract its frames"),
-    (0, b"FLV\x01", "a video: extract its frames"),
-    (0, b"0&\xb2u\x8ef\xcf\x11", "a video: extract its frames"),
+    (0, (b"\x1a\x45\xdf\xa3", b"\x00\x00\x01\xba", b"\x00\x00\x01\xb3"), "a video: extract its frames"),
+    (0, (b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11"), "a video: extract its frames"),
     (8, b"AVI LIST", "a video: extract its frames"),
     (8, b"WAVEfmt ", "a sound, not an image: delete it"),
     (0, b"ID3", "a sound, not an image: delete it"),

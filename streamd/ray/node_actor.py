@@ -30,7 +30,7 @@ from streamd.core.slot_layout import SlotTensor, compute_layout, compute_slot_by
 from streamd.core.spec import compute_identity
 from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason
+from streamd.dataset.paths.open_beneath import choose_expected_files, find_absence_reason
 from streamd.dataset.transform_source import compute_source_digest, find_source_files
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.mapping import build_leased_array

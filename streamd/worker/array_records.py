@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any, Final
@@ -29,11 +29,12 @@ from streamd.dataset.arrays.store import (
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.manifest.types import ArrayFiles
 from streamd.dataset.open_store import open_row_store
-from streamd.dataset.paths.root_proof import open_root_folder
+from streamd.dataset.paths.open_beneath import open_root_folder, reopen_root_folder
 from streamd.decode.class_numbers import place_class_numbers
 from streamd.decode.decoders import list_picture_draws
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry
-from streamd.decode.raw.picture import resize_numbers
+from streamd.decode.pixel_id import build_probe_numbers
+from streamd.decode.raw import resize_numbers
 from streamd.decode.resize import BadFrameError, BadImageError, build_pil_image, resize_picture
 from streamd.ipc.progress_page import WorkerPhase
 from streamd.limits import GATHERED_BYTES
@@ -43,9 +44,6 @@ from streamd.limits import GATHERED_BYTES
 # An image of an array is resized as a PNG of the same numbers would be.
 
 Numbers = npt.NDArray[Any]  # (height, width, channels), as a store gives them
-
-_PROBE_SIZES: Final = ((48, 64), (37, 29), (150, 200), (7, 90))
-_MIXER: Final = 2654435761  # a product with it has bits that look random in its upper half
 
 
 def place_stored_image(numbers: Numbers, row: Numbers, image: ImageSpec, draw: Draw | None = None) -> Geometry:
@@ -123,17 +121,10 @@ def compute_array_pixel_id(images: Mapping[str, ImageSpec], stored: Mapping[str,
 def _compute_probe_digest(image: ImageSpec) -> str:
     row = np.empty(image.picture_shape, image.dtype)  # all views show the same picture
     digest = hashlib.blake2b(digest_size=16)
-    for numbers in _build_probe_numbers(image):
+    for numbers in build_probe_numbers(image):
         place_stored_image(numbers, row, image)
         digest.update(row.data)
     return digest.hexdigest()
-
-
-def _build_probe_numbers(image: ImageSpec) -> Iterator[Numbers]:
-    bits = 8 * min(2, np.dtype(image.dtype).itemsize)
-    for height, width in _PROBE_SIZES:
-        places = np.arange(height * width * image.channels, dtype=np.uint32).reshape(height, width, image.channels)
-        yield ((places * np.uint32(_MIXER)) >> np.uint32(32 - bits)).astype(image.dtype)
 
 
 # --- Samples whose images are rows of arrays, one array for each image, resized and cropped as files are.
@@ -225,7 +216,18 @@ class ArrayRecords(Store):
         for start in range(0, ids.size, self._rows_at_once):
             part = slice(start, min(start + self._rows_at_once, ids.size))
             report_row(start, WorkerPhase.READING)
-            stored = {name: self._gather_image(name, ids[part], rows[name][part], held[part]) for name in self._order}
+            # Each image as it is stored, of a clip all frames, (n, frames, ...); None where it already lies in its rows
+            # as it is served.
+            stored: dict[str, Pixels | None] = {}
+            for name in self._order:
+                frames, images = self._list_rows(name, ids[part]), rows[name][part]
+                shape = (frames.size, *self._shapes[name])
+                is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].views
+                is_final = is_whole and self._dtypes[name] == images.dtype
+                gathered = images.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
+                found, _ = self.stores[name].gather(frames.reshape(-1), {name: gathered})
+                held[part] &= found.reshape(frames.shape).all(axis=1)
+                stored[name] = None if is_final else gathered.reshape(*frames.shape, *self._shapes[name])
             for place in np.flatnonzero(held[part]).tolist():
                 report_row(start + place, WorkerPhase.DECODING)
                 geometries = self._place_images(int(ids[start + place]), start + place, place, stored, rows, draws)
@@ -242,21 +244,6 @@ class ArrayRecords(Store):
         rows = self._frames[name][ids].astype(np.int64)
         rows[ids == PAD_ID] = PAD_ID
         return rows
-
-    def _gather_image(self, name: str, ids: Ids, rows: Pixels, held: Mask) -> Pixels | None:
-        """Gathers one image. Returns it as it is stored, or None where it already lies in `rows` as it is served.
-
-        Of a clip, it returns all frames of each sample, (n, frames, ...). Samples that the store does not hold are
-        taken out of `held`.
-        """
-        frames = self._list_rows(name, ids)
-        shape = (frames.size, *self._shapes[name])
-        is_whole = is_shown_whole(self._fixed[name]) and not self._images[name].views
-        is_final = is_whole and self._dtypes[name] == rows.dtype
-        gathered = rows.reshape(shape) if is_final else np.empty(shape, self._dtypes[name])
-        found, _ = self.stores[name].gather(frames.reshape(-1), {name: gathered})
-        held &= found.reshape(frames.shape).all(axis=1)
-        return None if is_final else gathered.reshape(*frames.shape, *self._shapes[name])
 
     def _place_images(
         self,
@@ -315,10 +302,7 @@ class ArrayRecords(Store):
     def reopen_roots(self) -> None:
         """Opens the paths of other roots again, as a mount may have changed them. Raises DataAwayError."""
         for name, descriptor in self._roots.items():
-            root = open_root_folder(self._listed[name].root)
-            # The store checks its files through the same number, which dup2 replaces in one step.
-            os.dup2(root, descriptor, inheritable=False)
-            os.close(root)
+            reopen_root_folder(self._listed[name].root, descriptor)
 
     def close(self) -> None:
         """Closes all arrays and roots."""

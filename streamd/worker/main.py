@@ -62,7 +62,7 @@ from streamd.worker.transforms import UnfitTransformError
 # Rows decoded between two checks of the socket, so that reading the next task's files can begin meanwhile.
 _LOOK_UP_ROWS: Final = 16
 _STDOUT, _STDERR = 1, 2
-_read_in_thread = aiofiles.os.wrap(StreamReader.read_files_ahead)
+_read_in_thread = aiofiles.os.wrap(StreamReader.read_files_timed)
 _open_in_thread = aiofiles.os.wrap(open_reader)  # in a thread: a mount that hangs must not keep other streams waiting
 _predict_in_thread = aiofiles.os.wrap(predict_pixel_id)
 _close_in_thread = aiofiles.os.wrap(StreamReader.close)  # in a thread: a cache publishes its last rows to a slow disk
@@ -123,9 +123,15 @@ class Worker:
     async def _run_task(self, task: FillRows, memory: memoryview, pending_read: PendingRead, idle_ns: int) -> None:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
         self._page.write_row_progress(task.number, 0, WorkerPhase.READING)
-        if task.stream in self._pending_streams and (unread := await self._open_for_task(task)):
-            self._report_done(TaskDone(task.number, 0, 0, idle_ns, unread))
-            return
+        # A stream that could not be opened is opened now; where that fails, the task's rows are tried again.
+        if task.stream in self._pending_streams:
+            try:
+                await self._open_pending_stream(self._pending_streams[task.stream])
+            except (ConfigError, OSError) as error:
+                reason, away = format_error_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
+                unread = [BadSample(each, reason, lasting=False, away=away) for each in task.ids.tolist()]
+                self._report_done(TaskDone(task.number, 0, 0, idle_ns, tuple(unread)))
+                return
         source = self._readers[task.stream]
         if pending_read is not None and not pending_read.done():
             self._flush_reports()  # finished tasks must not wait for the disk with this one
@@ -283,15 +289,6 @@ class Worker:
             reason = format_error_reason(error, MAX_REFUSAL_CHARS)
             self._sender.send(encode_report(StreamOpenFailed(number, reason)))
 
-    async def _open_for_task(self, task: FillRows) -> tuple[BadSample, ...]:
-        """Opens the pending stream of a task. Returns the task's unfilled rows if that fails, to be tried again."""
-        try:
-            await self._open_pending_stream(self._pending_streams[task.stream])
-        except (ConfigError, OSError) as error:
-            reason, away = format_error_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
-            return tuple(BadSample(each, reason, lasting=False, away=away) for each in task.ids.tolist())
-        return ()
-
     async def _open_pending_stream(self, command: OpenStream) -> None:
         """Opens a stream that is not open. Raises as `open_reader`."""
         number = command.number
@@ -319,7 +316,7 @@ class Worker:
         if not self._pace.reads_ahead or not source.samples_are_files:
             return None
         return (
-            asyncio.ensure_future(_read_in_thread(source, task.ids))
+            asyncio.ensure_future(_read_in_thread(source, task.ids, is_ahead=True))
             if source.find_samples_to_decode(task.ids).any()
             else None
         )
@@ -359,19 +356,14 @@ def exit_out_of_memory() -> NoReturn:
     os._exit(OUT_OF_MEMORY_STATUS)
 
 
-def open_inherited_progress_page(descriptor: str) -> ProgressPage:
-    """Maps the progress page behind the descriptor in a command-line argument, and closes the descriptor."""
-    track = ProgressPage(int(descriptor))
-    os.close(int(descriptor))
-    return track
-
-
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     # First: a file that is opened before could get the number of a closed standard descriptor.
     correct_inherited_state()
     apply_worker_limits()
     os.dup2(_STDERR, _STDOUT)  # a transform may print, and the standard output of a command is for its results
-    track = open_inherited_progress_page(sys.argv[2])
-    with socket.socket(fileno=int(sys.argv[1])) as link:
-        asyncio.run(Worker(link, track).run())
+    link_descriptor, page_descriptor = map(int, sys.argv[1:3])
+    page = ProgressPage(page_descriptor)
+    os.close(page_descriptor)  # the page stays mapped
+    with socket.socket(fileno=link_descriptor) as link:
+        asyncio.run(Worker(link, page).run())

@@ -23,8 +23,16 @@ from streamd.dataset.arrays.store import Mask, Store
 from streamd.dataset.cache import DecodedCache, UnfitCacheError
 from streamd.dataset.manifest.manifest import ListedImage, Manifest
 from streamd.dataset.open_store import open_shard_reader, open_store
-from streamd.dataset.paths.open_beneath import OtherFileError, UnfitFileError, read_file
-from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root_folder
+from streamd.dataset.paths.open_beneath import (
+    ExpectedFiles,
+    OtherFileError,
+    UnfitFileError,
+    check_files_present,
+    choose_expected_files,
+    open_root_folder,
+    read_file,
+    reopen_root_folder,
+)
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
@@ -48,130 +56,6 @@ class ImageReadError(OSError):
     def __init__(self, image: str, error: OSError) -> None:
         super().__init__(error.errno, f"{image}: {error.strerror or type(error).__name__}")
 
-
-def describe_read_error(error: OSError) -> str:
-    """Returns the reason that a verdict gives for an error of the system."""
-    return error.strerror or type(error).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class SampleFiles:
-    """The files of all images of each sample. Several threads may read at a time.
-
-    `names` are the images in the order of the stream. `images` lacks the image that is the sample's own file. `roots`
-    has the descriptors of roots other than that of the samples, whose numbers stay the same when they are opened again.
-    """
-
-    manifest: Manifest
-    root: int
-    names: tuple[str, ...]
-    images: Mapping[str, ListedImage]
-    shard_reader: ShardReader | None = None
-    roots: dict[str, int] = field(default_factory=dict)
-
-    @staticmethod
-    def open(
-        spec: StreamSpec,
-        manifest: Manifest,
-        root: int,
-        shard_reader: ShardReader | None,
-        *,
-        may_lack_roots: bool = False,
-    ) -> SampleFiles | None:
-        """Opens the roots of further images; None where samples have none.
-
-        Raises DataAwayError if a root is gone, unless it may lack until files are read: a cache may hold all samples.
-        """
-        images = {name: image for name, image in manifest.images.items() if name in spec.images}
-        if not images:
-            return None
-        files = SampleFiles(manifest, root, tuple(spec.images), images, shard_reader)
-        try:
-            for name, image in images.items():
-                if image.root is not None:
-                    files.roots[name] = _open_root_or_null(image.root, may_lack=may_lack_roots)
-        except BaseException:
-            files.close()
-            raise
-        return files
-
-    def read_sample(self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None) -> SampleBytes:
-        """Reads all files of one sample; `size` and `mtime_ns` are those of its own file.
-
-        Frames that are in `shared` are not read again, and those that are read are added to it. Raises UnfitFileError
-        and OSError with the name of the image, and ShardChangedError and DataAwayError.
-        """
-        files: list[ImageBytes] = []
-        for name in self.names:
-            listed = self.images.get(name)
-            # The sample's own file, from its shard or its folder.
-            if listed is None:
-                with self._name_image(name):
-                    files.append(
-                        read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
-                        if self.shard_reader is None
-                        else self.shard_reader.read_image(sample_id, size)
-                    )
-            # A file beside it.
-            elif listed.frames is None:
-                files.append(self._read_listed_file(name, listed, sample_id))
-            # The frames of a clip, each of which is read once for all clips that show it.
-            else:
-                known = {} if shared is None else shared
-                frames = listed.list_frame_files(sample_id)
-                for file in frames:
-                    if (name, file) not in known:
-                        known[name, file] = self._read_listed_file(name, listed, file)
-                files.append(tuple(known[name, file] for file in frames))
-        return tuple(files)
-
-    def _read_listed_file(self, name: str, listed: ListedImage, file: int) -> bytes:
-        with self._name_image(name, file):
-            size = int(listed.sizes[file])
-            if listed.offsets is not None and self.shard_reader is not None:
-                return self.shard_reader.read_bytes_at(file, int(listed.offsets[file]), size)
-            root = self.roots.get(name, self.root)
-            return read_file(root, listed.file_name(file), size, int(listed.mtimes_ns[file]))
-
-    @contextmanager
-    def _name_image(self, name: str, file: int | None = None) -> Iterator[None]:
-        """Adds the name of an image and of its file to an error."""
-        try:
-            yield
-        except UnfitFileError as error:
-            raise UnfitFileError(f"{self._describe_image(name, file)}: {error}") from error
-        except OSError as error:
-            raise ImageReadError(self._describe_image(name, file), error) from error
-
-    def name_bad_frame(self, sample_id: int, error: BadImageError) -> BadImageError:
-        """Returns the error with the name of its file if a frame of a clip is at fault, else as it is."""
-        if not isinstance(error, BadFrameError):
-            return error
-        file = self.images[error.image].list_frame_files(sample_id)[error.frame]
-        return BadImageError(f"{self._describe_image(error.image, file)}: {error.reason}")
-
-    def _describe_image(self, name: str, file: int | None) -> str:
-        """Returns the name of an image and of its file, for a verdict; the own file is named elsewhere."""
-        return name if file is None else self.images[name].describe_file(file)
-
-    def reopen_roots(self) -> None:
-        """Opens the paths of the roots again, as a mount may have changed them. Raises DataAwayError."""
-        for name, descriptor in self.roots.items():
-            path = self.images[name].root
-            if path is not None:
-                root = open_root_folder(path)
-                # Other threads read through the same number, which dup2 replaces in one step.
-                os.dup2(root, descriptor, inheritable=False)
-                os.close(root)
-
-    def close(self) -> None:
-        """Closes the roots."""
-        for descriptor in self.roots.values():
-            os.close(descriptor)
-        self.roots.clear()
-
-
-# --- A stream that a worker has opened: its manifest, its root, its store of decoded rows, and its files.
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
@@ -197,6 +81,8 @@ class StreamReader:
     """A stream as a worker reads it: spec, manifest, root, a store of decoded rows, the user's transform.
 
     Several threads may read files at a time, for tasks that wait; gathering and layouts belong to the event loop.
+    Where samples have several files, `images` has the images whose files lie beside the sample's own, and `roots` the
+    descriptors of their roots, but for that of the samples: their numbers stay the same when they are opened again.
     """
 
     spec: StreamSpec
@@ -207,14 +93,15 @@ class StreamReader:
     cache: DecodedCache | None = None  # the store, if decoded rows are written to it
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # reads images that lie in shards; None where each has its own file
-    image_files: SampleFiles | None = None  # reads the images of samples that have several; None where each has one
+    images: Mapping[str, ListedImage] = field(default_factory=dict)
+    roots: dict[str, int] = field(default_factory=dict)
     _layouts: dict[int, SlotLayout] = field(default_factory=dict)
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path, *, may_lack_root: bool = False) -> StreamReader:
         """Opens a stream without its cache and its transform.
 
-        With `may_lack_root` the root may be gone if each image is a file of its own: a cache may hold all of them, so
+        With `may_lack_root` roots may be gone if each image is a file of its own: a cache may hold all of them, so
         files are opened only when they are read. Arrays and shards are opened here, and must be those that were listed.
 
         Raises ConfigError if the manifest is damaged or is not the daemon's, DataAwayError if the root is gone.
@@ -222,6 +109,8 @@ class StreamReader:
         manifest = open_listed_manifest(spec, manifest_path)
         are_files = manifest.arrays is None and manifest.shards is None
         root = _open_root_or_null(manifest.root, may_lack=may_lack_root and are_files)
+        images = {name: image for name, image in manifest.images.items() if name in spec.images}
+        roots: dict[str, int] = {}
         try:
             store: Store | None = (
                 ArrayRecords(manifest, spec.images, root)
@@ -229,12 +118,17 @@ class StreamReader:
                 else open_store(manifest, root)
             )
             shard_reader = open_shard_reader(manifest, root)
+            for name, image in images.items():
+                if image.root is not None:
+                    roots[name] = _open_root_or_null(image.root, may_lack=may_lack_root)
         except BaseException:
-            os.close(root)
+            for descriptor in (root, *roots.values()):
+                os.close(descriptor)
             raise
         expected = choose_expected_files(manifest)
-        files = SampleFiles.open(spec, manifest, root, shard_reader, may_lack_roots=may_lack_root)
-        return StreamReader(spec, manifest, root, expected, store, shard_reader=shard_reader, image_files=files)
+        return StreamReader(
+            spec, manifest, root, expected, store, shard_reader=shard_reader, images=images, roots=roots
+        )
 
     def batch_layout(self, rows: int) -> SlotLayout:
         """Returns the layout of a batch of `rows`."""
@@ -247,9 +141,8 @@ class StreamReader:
             self.store.close()
         if self.shard_reader is not None:
             self.shard_reader.close()
-        if self.image_files is not None:
-            self.image_files.close()
-        os.close(self.root)
+        for descriptor in (self.root, *self.roots.values()):
+            os.close(descriptor)
         self.manifest.close()
 
     @property
@@ -266,21 +159,16 @@ class StreamReader:
             return compute_stored_pixel_id(self.spec.image)
         return compute_sample_pixel_id(self.spec.images)
 
-    def read_files_timed(self, ids: Ids) -> tuple[list[Blob], float]:
-        """Reads the files of `ids`. Returns them and the seconds that reading took."""
-        started_s = time.monotonic()
-        blobs = self.read_files(ids)
-        return blobs, time.monotonic() - started_s
+    def read_files_timed(self, ids: Ids, *, is_ahead: bool = False) -> tuple[list[Blob], float]:
+        """Reads the files of `ids`. Returns them and the seconds that reading took.
 
-    def read_files_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
-        """Does as `read_files_timed`, in a thread, for files that may come from a disk.
-
-        Requests all images in shards from the kernel before it reads the first.
+        Where it `is_ahead`, in a thread, files may come from a disk: all images in shards are requested from the kernel
+        before the first is read.
         """
         started_s = time.monotonic()
-        if self.shard_reader is not None:
+        if is_ahead and self.shard_reader is not None:
             self.shard_reader.prefetch_images(ids[self.find_samples_to_decode(ids)])
-        blobs, _ = self.read_files_timed(ids)
+        blobs = self.read_files(ids)
         return blobs, time.monotonic() - started_s
 
     def read_files(self, ids: Ids) -> list[Blob]:
@@ -289,7 +177,7 @@ class StreamReader:
         Returns one blob for each id: None where a row holds no sample, UnreadFile.LATER for files beyond the bound and
         rows that the store holds.
         """
-        if self.manifest.arrays is not None:  # the store holds all rows, so one that is missing has a reason
+        if self.manifest.arrays is not None:
             return self._explain_missing_array_rows(ids)
         sizes, mtimes_ns = self.manifest.lookup_sample_bytes(ids), self.manifest.lookup_mtimes_ns(ids)
         lacking = self.find_samples_to_decode(ids)
@@ -308,21 +196,24 @@ class StreamReader:
         ]
 
     def _explain_missing_array_rows(self, ids: Ids) -> list[Blob]:
-        """Returns why rows of arrays could not be gathered; None for rows that hold no sample."""
+        """Returns why rows of arrays could not be gathered, since a store holds all; None for rows without a sample."""
+        away: DataAwayError | None = None
         try:
             self._reopen_root()
         except DataAwayError as error:
-            return [
-                None if each == PAD_ID else self._find_row_fault(each) or _build_unfilled_row_for_away_data(each, error)
-                for each in ids.tolist()
-            ]
-        changed = partial(BadSample, reason=FILE_CHANGED, lasting=False)
-        return [None if each == PAD_ID else self._find_row_fault(each) or changed(each) for each in ids.tolist()]
-
-    def _find_row_fault(self, sample_id: int) -> BadSample | None:
-        """Returns the lasting fault of a row of an array itself, or None if the row is not at fault."""
-        fault = "" if self.store is None else self.store.find_permanent_fault(sample_id)
-        return BadSample(sample_id, fault, lasting=True) if fault else None
+            away = error
+        found: list[Blob] = []
+        for sample_id in ids.tolist():
+            if sample_id == PAD_ID:
+                found.append(None)
+            # The row itself is at fault, for good.
+            elif self.store is not None and (fault := self.store.find_permanent_fault(sample_id)):
+                found.append(BadSample(sample_id, fault, lasting=True))
+            elif away is not None:
+                found.append(_build_unfilled_row_for_away_data(sample_id, away))
+            else:
+                found.append(BadSample(sample_id, FILE_CHANGED, lasting=False))
+        return found
 
     @property
     def samples_are_files(self) -> bool:
@@ -365,7 +256,7 @@ class StreamReader:
             reason, lasting, of_this_host = format_error_reason(error), True, isinstance(error, OtherFileError)
         except OSError as error:
             # A shard that cannot be opened says nothing about one of its images, so that is never a lasting fault.
-            reason = describe_read_error(error)
+            reason = error.strerror or type(error).__name__
             lasting = of_this_host = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._reopen_root()
@@ -376,30 +267,74 @@ class StreamReader:
     def _read_bytes(
         self, sample_id: int, size: int, mtime_ns: int, shared: SharedFrames | None = None
     ) -> bytes | SampleBytes:
-        if self.image_files is not None:
-            return self.image_files.read_sample(sample_id, size, mtime_ns, shared)
+        """Reads the files of a sample; `size` and `mtime_ns` are those of its own file.
+
+        Frames that are in `shared` are not read again, and those that are read are added to it. Raises UnfitFileError
+        and OSError, with the name of the image where there are several, and ShardChangedError and DataAwayError.
+        """
+        if not self.images:
+            return self._read_own_file(sample_id, size, mtime_ns)
+        files: list[ImageBytes] = []
+        for name in self.spec.images:
+            listed = self.images.get(name)
+            if listed is None:
+                with self._name_image(name):
+                    files.append(self._read_own_file(sample_id, size, mtime_ns))
+            # A file beside it.
+            elif listed.frames is None:
+                files.append(self._read_listed_file(name, listed, sample_id))
+            # The frames of a clip, each of which is read once for all clips that show it.
+            else:
+                known = {} if shared is None else shared
+                frames = listed.list_frame_files(sample_id)
+                for file in frames:
+                    if (name, file) not in known:
+                        known[name, file] = self._read_listed_file(name, listed, file)
+                files.append(tuple(known[name, file] for file in frames))
+        return tuple(files)
+
+    def _read_own_file(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
+        """Reads the sample's own file, from its shard or its folder."""
         if self.shard_reader is not None:
             return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
+    def _read_listed_file(self, name: str, listed: ListedImage, file: int) -> bytes:
+        with self._name_image(name, file):
+            size = int(listed.sizes[file])
+            if listed.offsets is not None and self.shard_reader is not None:
+                return self.shard_reader.read_bytes_at(file, int(listed.offsets[file]), size)
+            root = self.roots.get(name, self.root)
+            return read_file(root, listed.file_name(file), size, int(listed.mtimes_ns[file]))
+
+    @contextmanager
+    def _name_image(self, name: str, file: int | None = None) -> Iterator[None]:
+        """Adds the name of an image to an error, and of its file; the sample's own file is named elsewhere."""
+        try:
+            yield
+        except (UnfitFileError, OSError) as error:
+            described = name if file is None else self.images[name].describe_file(file)
+            if isinstance(error, OSError):
+                raise ImageReadError(described, error) from error
+            raise UnfitFileError(f"{described}: {error}") from error
+
     def format_bad_image(self, sample_id: int, error: BadImageError) -> str:
-        """Returns the reason that a verdict on a sample gives for a picture that cannot be decoded."""
-        return format_error_reason(
-            error if self.image_files is None else self.image_files.name_bad_frame(sample_id, error)
-        )
+        """Returns the reason that a verdict on a sample gives for a picture that cannot be decoded.
+
+        Where a frame of a clip is at fault, it begins with the name of the frame's file.
+        """
+        if isinstance(error, BadFrameError) and self.images:
+            listed = self.images[error.image]
+            file = listed.list_frame_files(sample_id)[error.frame]
+            return format_error_reason(BadImageError(f"{listed.describe_file(file)}: {error.reason}"))
+        return format_error_reason(error)
 
     def _reopen_root(self) -> None:
-        """Opens the root's path again, since a descriptor opened before a mount leads below the mount point for ever.
-
-        Raises DataAwayError if the path is no folder, or not the folder that was listed.
-        """
-        root = open_root_folder(self.manifest.root)
-        # Other threads read through the same descriptor number. dup2 replaces what it refers to in one step, so they
-        # never find it closed.
-        os.dup2(root, self.root, inheritable=False)
-        os.close(root)
-        if self.image_files is not None:
-            self.image_files.reopen_roots()
+        """Opens the root's path again. Raises DataAwayError if it is no folder, or not the folder that was listed."""
+        reopen_root_folder(self.manifest.root, self.root)
+        for name, descriptor in self.roots.items():
+            if (path := self.images[name].root) is not None:
+                reopen_root_folder(path, descriptor)
         if isinstance(self.store, ArrayRecords):
             self.store.reopen_roots()
         if self.shard_reader is None:

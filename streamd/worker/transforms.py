@@ -123,25 +123,23 @@ class StreamTransform:
             pair = "(images, labels), and images is a dict" if self.by_name else "(image, labels)"
             raise self._build_unfit_result_error(f"it returns {_describe_value(back)}; it must return the pair {pair}")
         made, names = back
-        found = self._check_image_names(made, expected) if self.by_name else {expected[0]: made}
+        # By name, it must return all images, and no other.
+        if self.by_name:
+            wanted = ", ".join(map(repr, expected))
+            if not isinstance(made, Mapping):
+                raise self._build_unfit_result_error(
+                    f"it returns images as {_describe_value(made)}; it must return a dict of {wanted}"
+                )
+            if made.keys() != set(expected):
+                missing = [name for name in expected if name not in made]
+                what = f"without image {missing[0]!r}" if missing else f"of {', '.join(map(repr, made))}"
+                raise self._build_unfit_result_error(f"it returns a dict {what}; it must return {wanted}")
+        found = made if self.by_name else {expected[0]: made}
         if not isinstance(names, Mapping) or names.keys() != self.labels.keys():
             raise self._build_unfit_result_error(
                 f"it returns labels {_describe_labels(names)}; it must return {_describe_labels(self.labels)}"
             )
         return found, names
-
-    def _check_image_names(self, made: object, expected: tuple[str, ...]) -> Mapping[str, Any]:
-        """Returns the dict of images. Raises UnfitTransformError unless it has all of them, and no other."""
-        wanted = ", ".join(map(repr, expected))
-        if not isinstance(made, Mapping):
-            raise self._build_unfit_result_error(
-                f"it returns images as {_describe_value(made)}; it must return a dict of {wanted}"
-            )
-        if made.keys() != set(expected):
-            missing = [name for name in expected if name not in made]
-            what = f"without image {missing[0]!r}" if missing else f"of {', '.join(map(repr, made))}"
-            raise self._build_unfit_result_error(f"it returns a dict {what}; it must return {wanted}")
-        return made
 
     def _build_unfit_result_error(self, what: str) -> UnfitTransformError:
         return UnfitTransformError(f"transform at {format_function_location(self.function, self.folder)}: {what}")
@@ -371,25 +369,20 @@ def _import_module(name: str, folder: Path) -> ModuleType:
         sys.path.append(str(folder))  # last: placed first, a file named like a library would hide it from the worker
     sys.dont_write_bytecode = True  # a compiled file is matched by seconds and size, which may miss an edit
     importlib.invalidate_caches()  # the cached listing of the folder may lack a file that was written since
+    own = ""
     try:
-        file = None if "." in name else find_module_file(name, folder)
-        return importlib.import_module(name) if file is None else _import_file(file)
-    except BaseException as error:
-        raise ConfigError(f"module {name!r} cannot be imported: {format_user_error(error, folder)}") from error
-
-
-def _import_file(file: Path) -> ModuleType:
-    """Imports the module in a file, under a name that no library has."""
-    name = f"transform@{file}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = spec_from_file_location(name, file)
-    assert spec is not None  # noqa: S101 - its suffix is .py
-    assert spec.loader is not None  # noqa: S101 - as above
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
+        if "." in name or (file := find_module_file(name, folder)) is None:
+            return importlib.import_module(name)
+        # A module in a file of the folder is imported under a name that no library has.
+        if f"transform@{file}" in sys.modules:
+            return sys.modules[f"transform@{file}"]
+        own = f"transform@{file}"
+        spec = spec_from_file_location(own, file)
+        assert spec is not None  # noqa: S101 - its suffix is .py
+        assert spec.loader is not None  # noqa: S101 - as above
+        module = sys.modules[own] = module_from_spec(spec)
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    except BaseException as error:
+        sys.modules.pop(own, None)
+        raise ConfigError(f"module {name!r} cannot be imported: {format_user_error(error, folder)}") from error
     return module

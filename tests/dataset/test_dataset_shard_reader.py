@@ -156,7 +156,7 @@ def test_all_images_of_a_group_are_prefetched_before_the_first_is_read(
         asked.append(os.pread(descriptor, nbytes, offset))
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    (blob, pad, gone, other), _ = source.read_files_ahead(np.array([5, PAD_ID, 11, 2], np.int64))
+    (blob, pad, gone, other), _ = source.read_files_timed(np.array([5, PAD_ID, 11, 2], np.int64), is_ahead=True)
     assert [blob, other] == asked == [IMAGES["b1.jpg"], IMAGES["a2.jpg"]]
     assert pad is None
     assert isinstance(gone, BadSample)

@@ -11,7 +11,7 @@ from support.source_configs import bits
 from test_labels_tags import place, tags_in
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.encode import build_category_label, build_tags_label
+from streamd.dataset.labels.encode import LabelPlace, build_category_label, build_tags_label
 from streamd.dataset.manifest.types import ListedValues, ScannedSamples
 from streamd.dataset.scan import share_classes
 from streamd.errors import ConfigError
@@ -30,7 +30,7 @@ def stream_of(*texts: str, fixed: Classes = None) -> ScannedSamples:
     """Samples with one category `animal`, a sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    label = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
+    label = build_category_label(LabelPlace("animal", "labels.animal", place), levels, codes, fixed)
     return listed(label, len(texts), fixed)
 
 
@@ -80,7 +80,7 @@ def test_streams_that_agree_keep_their_labels() -> None:
 def tagged(*cells: str) -> ScannedSamples:
     """Samples with tags `animal`, a sample a cell."""
     tags = tags_in([cell.split() for cell in cells])
-    return listed(build_tags_label("animal", tags, None, place, "labels.animal"), len(cells), None)
+    return listed(build_tags_label(LabelPlace("animal", "labels.animal", place), tags, None), len(cells), None)
 
 
 def test_tags_are_shared_like_categories() -> None:

@@ -22,7 +22,7 @@ def main(config: Path, state: Path) -> None:
     (stream,) = open_streams(loaded, state)
     source = StreamReader.open(stream.spec, stream.manifest_path)
     ids = np.arange(stream.spec.samples, dtype=np.int64)
-    source.read_files_ahead(ids)
+    source.read_files_timed(ids, is_ahead=True)
     labels = stream.manifest.gather_label("label", ids).tolist()
     blobs = [blob for each in ids.tolist() if not isinstance(blob := source.read_sample(each), tuple)]
     samples = [

@@ -99,13 +99,13 @@ def test_a_picture_is_decoded_again_only_for_another_part(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
-    load = pillow._load_picture
+    load = pillow.load_upright_with_pillow
 
     def count(data: bytes, *how: Any) -> Any:
         decoded.append(id(data))
         return load(data, *how)
 
-    monkeypatch.setattr(pillow, "_load_picture", count)
+    monkeypatch.setattr(pillow, "load_upright_with_pillow", count)
     clip = clip_config(folder)["images"]["clip"] | {"size": [9, 10], "resize": "crop"}
     with reading(clip_config(folder, images={"clip": clip}), tmp_path / "state") as reader:
         whole = Filled(reader, [*range(8)])

@@ -105,11 +105,11 @@ def test_finished_tasks_are_reported_before_the_worker_waits_for_a_disk(
 ) -> None:
     disk, opened = asyncio.Event(), list[StreamReader]()
 
-    async def read(source: StreamReader, ids: Ids) -> tuple[list[Blob], float]:
+    async def read(source: StreamReader, ids: Ids, *, is_ahead: bool) -> tuple[list[Blob], float]:
         opened.append(source)
         if ids[0] > 0:
             await disk.wait()
-        return source.read_files_timed(ids)
+        return source.read_files_timed(ids, is_ahead=is_ahead)
 
     async def receive_finished(link: socket.socket, count: int) -> list[int]:
         reports: list[TaskDone] = []

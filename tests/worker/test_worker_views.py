@@ -51,13 +51,13 @@ def test_a_picture_is_decoded_once_for_all_of_its_views(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
-    load = pillow._load_picture
+    load = pillow.load_upright_with_pillow
 
     def count(data: bytes, *how: Any) -> Any:
         decoded.append(len(data))
         return load(data, *how)
 
-    monkeypatch.setattr(pillow, "_load_picture", count)
+    monkeypatch.setattr(pillow, "load_upright_with_pillow", count)
     with opened(folder / "photos", tmp_path / "state", labels={}, image={**IMAGE, "views": 4}) as reader:
         assert Filled(reader, [0, 1, 5]).bad == []
     assert len(decoded) == 3

@@ -36,8 +36,8 @@ from streamd.dataset.layouts import PART_OF_WORD, TEST, TRAIN, VALIDATION, Setti
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, is_file_beneath, translate_read_errors
 from streamd.dataset.sources import Scalar
-from streamd.dataset.tar.labels import decode_json_field, decode_json_record, find_default_labels
 from streamd.dataset.tar.samples import Shard, TarMember, read_shard
+from streamd.dataset.tar.scan import decode_json_field, decode_json_record, find_default_labels
 from streamd.errors import ConfigError, suggest_name
 
 # --- the type of a column of texts as a label: category, int or float; or why it is no label
@@ -160,7 +160,7 @@ class ImageColumn:
 def survey_table(path: Path, choices: StarterChoices | None = None) -> DataSurvey:
     """Returns the streams that a table makes. Raises ConfigError, also if no column names images."""
     chosen = choices or StarterChoices()
-    table = columns.read_table_header(path, PATH_KEY, columns.TextSettings(encoding=chosen.encoding))
+    table = columns.read_table_header(path, PATH_KEY, encoding=chosen.encoding)
     # A first line that names a picture that is there is a row, and no header.
     for name in table.column_names:
         if name.lower().endswith(_SUFFIX_ENDS) and _find_root(path, [os.fsencode(name)])[1]:

@@ -6,12 +6,11 @@ Samples are in the order of the rows. Several files are sorted by the bytes of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -27,14 +26,11 @@ from streamd.dataset.arrays.pixels import (
     is_plain_array,
 )
 from streamd.dataset.files import table
-from streamd.dataset.files.table import ClipRequest, collect_clip_requests, find_frame_rows, find_whole_clips
 from streamd.dataset.labels import cells, columns
-from streamd.dataset.labels.cells import Column
-from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.encode import raise_collected_faults
 from streamd.dataset.manifest.columns import PACKED_TABLE, is_packed_name_key
-from streamd.dataset.manifest.types import ArrayFiles, ImageArrays, Int64s, ScannedSamples, StorageFormat
+from streamd.dataset.manifest.types import ArrayFiles, ImageArrays, ScannedSamples, StorageFormat
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import format_path
 from streamd.dataset.paths.patterns import NPY_SUFFIX, MatchedFiles, NpyHeader
@@ -70,97 +66,35 @@ def scan_npy(
     rows = arrays.starts[-1]
     progress(rows)
     more = list_npy_images(stream, others, rows, source.range, files.root, progress)
-    clips = collect_clip_requests(stream, images or {})
-    beside = read_label_table(stream, source, labels, group_column, rows, clips)
-    values, specs, fixed = convert_labels(labels, beside.columns)
-    seen = files.root, files.names, files.sizes, files.mtimes_ns
-    return ScannedSamples(
-        *seen,
-        values,
-        specs,
-        fixed,
-        beside.groups,
-        arrays,
-        beside.kept,
-        display_names=beside.display_names,
-        image_arrays=more,
-        row_frames=beside.row_frames,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTable:
-    """The columns of a table that describe the samples.
-
-    `columns` are those of each label, and `groups` the values by which the samples are split. `kept` has the rows that
-    are samples; None means all rows. `display_names` and `row_frames` are as in `ScannedSamples`.
-    """
-
-    columns: dict[str, list[Column]]
-    groups: list[bytes] | None
-    kept: Int64s | None
-    display_names: Sequence[bytes] | None = None
-    row_frames: Mapping[str, Int64s] = field(default_factory=dict)
-
-
-def read_label_table(
-    stream: str,
-    source: NpySource,
-    labels: Mapping[str, LabelSource],
-    group_column: str | None,
-    images: int,
-    clips: Mapping[str, ClipRequest] = MappingProxyType({}),
-) -> LabelTable:
-    """Reads the columns that the configuration names.
-
-    Raises ConfigError when a column is missing, or the table has not exactly one row for each of the `images`.
-    """
-    where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"
-    asked = table.build_label_column_requests(stream, labels)
-    group = [] if group_column is None else [columns.ColumnRequest(group_column, by, by)]
-    tests = table.build_condition_column_requests(source.where or {}, where)
+    # The columns that describe the samples: those of labels, of groups, and of names. The last is the configured one,
+    # or the one that streamd pack writes.
+    by, names_key, named = f"streams.{stream}.split.by", f"streams.{stream}.source.names", source.names
     opened = None if source.table is None else columns.read_table_header(source.table, f"streams.{stream}.source.table")
-    # The column of names is the configured one, or the one that streamd pack writes.
-    key, named = f"streams.{stream}.source.names", source.names
     if opened is not None and opened.path.name == PACKED_TABLE and is_packed_name_key(opened.column_names[0]):
         named = named or opened.column_names[0]
-    names = [] if named is None or opened is None else [columns.ColumnRequest(named, key, key)]
-    sorting = [ask for clip in clips.values() for ask in clip.requests]
-    asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values(), *names, *sorting]
-    # All columns are read in one pass, and `where` is applied afterwards: the table is compared with the number of
-    # images while it still has all its rows.
-    if opened is None and asks:
-        raise ConfigError(
-            f"{asks[0].key}: no table has a column {asks[0].column!r}; add table: FILE under source, or "
-            f"take the label from an array with from: FILE{patterns.NPY_SUFFIX}"
+    group = [] if group_column is None else [columns.ColumnRequest(group_column, by, by)]
+    names = [] if named is None or opened is None else [columns.ColumnRequest(named, names_key, names_key)]
+    clips = table.collect_clip_requests(stream, images or {})
+    with raise_collected_faults() as faults:
+        read = table.read_sample_columns(
+            stream, opened, [*group, *names], labels, source.where or {}, clips, faults, rows
         )
-    found: dict[columns.ColumnRequest, Column] = {}
-    if opened is not None and not asks:
-        _log.warning("%s: no column of %s is used; name its columns in labels", opened.key, format_path(opened.path))
-    elif opened is not None:
-        with raise_collected_faults() as faults:
-            found = table.read_requested_columns(opened, asks, faults)
-        columns.check_row_count(opened.key, format_path(opened.path), len(found[asks[0]].cells), images)
-    kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None
-    wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
-    # Arrays of labels have one row for each image, too, so they must be added before `where` selects rows.
-    wanted |= columns.read_label_files(stream, labels, images)
-    row_frames: Mapping[str, Int64s] = {}
-    if clips:
-        kept = np.arange(images) if kept is None else kept
-        frames: dict[str, Int64s] = {}
-        for name, clip in clips.items():
-            frames[name] = find_frame_rows(clip, *(table.select_column_rows(found[ask], kept) for ask in clip.requests))
-        whole = find_whole_clips(clips, frames)
-        kept, row_frames = kept[whole], {name: kept[places[whole]] for name, places in frames.items()}
-    if kept is not None:
-        found = {ask: table.select_column_rows(found[ask], kept) for ask in (*group, *names)}
-        wanted = {
-            name: [table.select_column_rows(column, kept) for column in several] for name, several in wanted.items()
-        }
-    groups = [text for ask in group for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))]
-    shown = [cells.build_path_column(cells.convert_to_texts(found[ask])) for ask in names]
-    return LabelTable(wanted, groups if group else None, kept, shown[0] if shown else None, row_frames)
+    groups = [text for ask in group for text in cells.encode_texts(cells.convert_to_nonempty_texts(read.own[ask]))]
+    shown = [cells.build_path_column(cells.convert_to_texts(read.own[ask])) for ask in names]
+    selected = read.selected_rows
+    return ScannedSamples(
+        files.root,
+        files.names,
+        files.sizes,
+        files.mtimes_ns,
+        *convert_labels(labels, read.labels),
+        groups if group else None,
+        arrays,
+        read.kept,
+        display_names=shown[0] if shown else None,
+        image_arrays=more,
+        row_frames={name: places if selected is None else selected[places] for name, places in read.frames.items()},
+    )
 
 
 # --- Arrays of images in .npy files: those that a source names, and further images of samples that are rows of arrays.

@@ -23,8 +23,7 @@ from streamd.dataset.arrays.pixels import can_copy_unconverted
 from streamd.dataset.manifest.manifest import ListedArrays, Manifest
 from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 from streamd.dataset.paths.confined import format_path
-from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_unchanged, open_unchanged_file
-from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
+from streamd.dataset.paths.open_beneath import ABSENT_ERRNOS, UnfitFileError, check_file_unchanged, open_unchanged_file
 from streamd.decode.geometry import Draw, Geometry
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.mapping import map_readable

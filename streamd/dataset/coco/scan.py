@@ -25,7 +25,7 @@ from streamd.dataset.labels.boxes import (
     get_own_box_rule,
 )
 from streamd.dataset.labels.cells import SourceRows
-from streamd.dataset.labels.encode import raise_collected_faults, warn_of_equal_classes
+from streamd.dataset.labels.encode import LabelPlace, raise_collected_faults, warn_of_equal_classes
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.types import (
     Int64s,
@@ -60,14 +60,13 @@ def scan_coco(
                         f"{where}: a COCO file gives each picture boxes and points, not {label.source or name!r} of "
                         f"type {label.type}; use type boxes or points and leave `from` out, or kind table"
                     )
+                place = LabelPlace(name, where, file.format_location)
                 if label.type == "points":
                     rule, found = get_box_rule(label), file.collect_points()
-                    values[name], specs[name] = build_point_label(name, rule, found, file.format_location, where)
+                    values[name], specs[name] = build_point_label(place, rule, found)
                 else:
                     own, boxes = get_own_box_rule(label, "xywh", "pixel"), file.collect_boxes()
-                    values[name], specs[name] = build_box_label(
-                        name, own, boxes, file.classes, file.format_location, where
-                    )
+                    values[name], specs[name] = build_box_label(place, own, boxes, file.classes)
         files = lookup.normalize_file_names(rows, pa.array(file.file_names, pa.large_string()), root, f"{key}.root")
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
     drawn = build_drawn_size_columns(file.drawn_sizes) if values else {}

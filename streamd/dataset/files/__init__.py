@@ -74,11 +74,6 @@ class TableSource(_TextFileSource):
     encoding: EncodingKey = field(default=None, repr=False)
     decimal: DecimalKey = field(default=None, repr=False)
 
-    @property
-    def separator_mark(self) -> str | None:
-        """The separator as it is written in the file."""
-        return "\t" if self.separator == "tab" else self.separator
-
 
 @dataclass(frozen=True)
 class FilelistSource(_TextFileSource):

@@ -106,7 +106,14 @@ def _read_filelist(path: Path, configured: str | None, key: str, words: int) -> 
         try:
             with path.open(encoding=encoding) as file:
                 for text in _read_whole_lines(file):
-                    lines = _split_lines(text.encode())
+                    # The lines are a column, since Python's strings would take four times the memory. It refers to
+                    # the text itself and to the offsets of its lines, each with its break, which is trimmed.
+                    data = text.encode()
+                    breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+                    last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
+                    ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)
+                    buffers = pa.py_buffer(ends.data), pa.py_buffer(data)
+                    lines = trim_texts(pa.LargeStringArray.from_buffers(ends.size - 1, *buffers))
                     comments: Any = pc.starts_with(lines, "#")
                     named: Any = pc.invert(pc.or_(comments, find_empty_texts(lines)))
                     numbers.append(np.flatnonzero(named.to_numpy(zero_copy_only=False)) + count)
@@ -134,19 +141,6 @@ def _read_whole_lines(file: TextIO) -> Iterator[str]:
         if end:
             yield lines + end
     yield rest
-
-
-def _split_lines(data: bytes) -> Texts:
-    """Returns the lines, without the white space around them.
-
-    They are a column, since Python's strings would take four times the memory.
-    """
-    breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-    last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
-    ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed
-    # The column refers to the text itself and to the offsets of its lines: no Python string is made for a line.
-    lines = pa.LargeStringArray.from_buffers(ends.size - 1, pa.py_buffer(ends.data), pa.py_buffer(data))
-    return trim_texts(lines)
 
 
 def split_paths_from_labels(lines: Texts, words: int) -> tuple[Texts, Texts]:

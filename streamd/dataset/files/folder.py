@@ -209,7 +209,7 @@ def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: lis
     if skipped:
         others = format_count(walk.skipped.total(), "file that is not an image", "files that are not images")
         _log.info("%s: skipped %s: %s", walk.key, others, skipped)
-    log_left_out_names(walk)
+    walk.left_out.log_names(walk.key)
     if empty:
         _log.warning(
             "%s: %s: %s",
@@ -221,12 +221,6 @@ def _report_walk_findings(walk: FolderWalk, root: Path, folders: int, empty: lis
             ),
             format_first_names(empty),
         )
-
-
-def log_left_out_names(walk: FolderWalk) -> None:
-    """Logs what a walk passed by as bookkeeping."""
-    if left_out := str(walk.left_out):
-        _log.info("%s: left out: %s", walk.key, left_out)
 
 
 def _build_folder_labels(
@@ -254,44 +248,39 @@ def _build_folder_labels(
         )
     key = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
-
-    def format_location(row: int) -> str:
-        return f"sub-folder {texts[int(codes[row])]!r}"
-
+    place = labelling.LabelPlace(name, key, lambda row: f"sub-folder {texts[int(codes[row])]!r}")
     values: ListedValues
     match label.type:
         case "category":
             fixed = None if label.classes is None else labelling.parse_configured_classes(label.classes, key)
-            values, spec = labelling.build_category_label(name, texts, codes, fixed, format_location, key)
+            values, spec = labelling.build_category_label(place, texts, codes, fixed)
         case "int" | "float" as kind:
-            numbers = [_parse_folder_number(text, key) for text in texts]
+            numbers: list[int | float] = []
+            for text in texts:
+                try:
+                    number = labelling.parse_number(text)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"{key}: sub-folder {text!r} is not a number; use type category, or rename the folder"
+                    ) from error
+                if text.strip().lstrip("+-").isdecimal():
+                    numbers.append(int(text))
+                else:
+                    is_exact = number.is_integer() and abs(number) < labelling.EXACT_BELOW
+                    numbers.append(int(number) if is_exact else number)
             # float64 does not hold every whole number beyond 2^53.
             is_whole = kind == "int" and all(isinstance(each, int) and abs(each) < INT64_END for each in numbers)
             each = (np.array(numbers, np.int64) if is_whole else np.array(numbers, np.float64))[codes]
-            values, spec = labelling.build_number_label(
-                name, "int" if kind == "int" else "float", each, format_location, key
-            )
+            values, spec = labelling.build_number_label(place, "int" if kind == "int" else "float", each)
         case "string":
             encoded = [texts[code].encode() for code in codes.tolist()]
-            values, spec = labelling.build_string_label(name, encoded, format_location, key)
+            values, spec = labelling.build_string_label(place, encoded)
         case _:
             raise ConfigError(
                 f"{key}: a folder gives each image one class, the name of the sub-folder, not type {label.type}; use "
                 "category, or kind table or filelist"
             )
     return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
-
-
-def _parse_folder_number(text: str, key: str) -> int | float:
-    try:
-        number = labelling.parse_number(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{key}: sub-folder {text!r} is not a number; use type category, or rename the folder"
-        ) from error
-    if text.strip().lstrip("+-").isdecimal():
-        return int(text)
-    return int(number) if number.is_integer() and abs(number) < labelling.EXACT_BELOW else number
 
 
 # --- Images beside a sample's own file: found by a pattern of its folder, its stem or its name.
@@ -313,9 +302,7 @@ def add_pattern_images(
 ) -> ScannedSamples:
     """Adds the images that patterns name to the samples of a source of loose files. Raises ConfigError."""
     images, wanted = dict(scanned.images), dict[Path, set[bytes]]()
-    for name, image in _list_patterns(request.images or {}):
-        root = _resolve_image_root(image, scanned.root)
-        pattern = os.fsencode(str(image.place))
+    for name, root, pattern in _list_patterns(request.images or {}, scanned.root):
         samples = scanned.files if root == scanned.root else ()
         files = [format_pattern(pattern, file) for file in scanned.files]
         wanted.setdefault(root, set()).update(files)
@@ -354,19 +341,18 @@ def add_pattern_images(
     return replace(scanned, images=images)
 
 
-def _list_patterns(images: Mapping[str, ImageSource]) -> Iterator[tuple[str, ImageSource]]:
-    return ((name, image) for name, image in images.items() if image.is_pattern)
-
-
-def _resolve_image_root(image: ImageSource, root: Path) -> Path:
-    return root if image.root is None else Path(os.path.abspath(image.root))  # noqa: PTH100 - resolve() follows links
+def _list_patterns(images: Mapping[str, ImageSource], root: Path) -> Iterator[tuple[str, Path, bytes]]:
+    """Yields the name, the root and the pattern of each image that a pattern names; `root` is that of the samples."""
+    for name, image in images.items():
+        if image.is_pattern:
+            place = root if image.root is None else Path(os.path.abspath(image.root))  # noqa: PTH100 - resolve() follows links
+            yield name, place, os.fsencode(str(image.place))
 
 
 def find_files_of_patterns(images: Mapping[str, ImageSource], root: Path, files: Sequence[bytes]) -> frozenset[bytes]:
     """Returns those of `files`, below `root`, that belong to other files by a pattern, and so are no samples."""
     known, found = frozenset(files), set[bytes]()
-    for _, image in _list_patterns(images):
-        folder, pattern = _resolve_image_root(image, root), os.fsencode(str(image.place))
+    for _, folder, pattern in _list_patterns(images, root):
         if folder.is_relative_to(root):
             inside = os.fsencode(folder.relative_to(root))
             names = (posixpath.join(inside, format_pattern(pattern, file)).removeprefix(b"./") for file in files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +25,10 @@ from streamd.dataset.labels.cells import Column, SourceRows
 from streamd.dataset.labels.columns import ColumnRequest, select_rows
 from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.labels.encode import FaultCollector, format_other_locations, raise_collected_faults
-from streamd.dataset.manifest.columns import PathColumn, split_rows_by_column_piece
+from streamd.dataset.manifest.columns import split_rows_by_column_piece
 from streamd.dataset.manifest.types import ImageFiles, Int64s, ScannedSamples, build_label_key
+from streamd.dataset.paths.confined import format_path
+from streamd.dataset.paths.patterns import NPY_SUFFIX
 from streamd.dataset.sources import FrameRule, ImageSource, LabelSource, Scalar, build_images_key
 from streamd.errors import ConfigError
 
@@ -51,11 +53,13 @@ def scan_table(
     """
     key = f"streams.{stream}.source"
     asked = _ImageColumns.from_request(stream, source, images or {})
-    settings = columns.TextSettings(source.separator_mark, source.encoding, source.decimal)
+    separator = "\t" if source.separator == "tab" else source.separator
     with raise_collected_faults() as faults:
-        table = columns.read_table_header(source.path, f"{key}.path", settings)
+        table = columns.read_table_header(source.path, f"{key}.path", separator, source.encoding, source.decimal)
         _log_unread_sizes(table, labels)
-        read = _read_sample_columns(stream, source, table, asked, labels, group_column, faults)
+        by = f"streams.{stream}.split.by"
+        own = asked.requests if group_column is None else [*asked.requests, ColumnRequest(group_column, by, by)]
+        read = read_sample_columns(stream, table, own, labels, source.where or {}, asked.clips, faults)
         found, rows, root = read.own, read.own[asked.own].rows, asked.root
         # A mistake in a label does not keep the file names from being checked: one message names both.
         with faults.collect():
@@ -66,29 +70,33 @@ def scan_table(
         # Columns that are none of file names have the values by which the samples are split.
         other = [cells.convert_to_nonempty_texts(found[ask]) for ask in found if ask not in asked.requests]
         groups = [text for several in other for text in cells.encode_texts(several)]
-        beside = asked.normalize_names(read)
-        frames, all_rows = read.frames, read.all_rows
+        places = {name: read.selected if name in asked.clips else read.own for name in asked.more}
+        beside = {
+            name: lookup.normalize_file_names(
+                places[name][ask].rows,
+                cells.convert_to_nonempty_texts(places[name][ask]),
+                asked.roots[name],
+                ask.named_by,
+            )
+            for name, ask in asked.more.items()
+        }
+        frames, all_rows = read.frames, read.selected[asked.own].rows
         # The table's text is not needed while the files are looked up, which takes longest.
-        del texts, found, other, read
+        del texts, found, other, places, read
         pa.default_memory_pool().release_unused()
         sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
-        listed = asked.stat_images(rows, beside, progress, frames, all_rows)
+        listed = {
+            name: ImageFiles(
+                names,
+                *lookup.stat_listed_files(
+                    all_rows if name in frames else rows, asked.roots[name], names, asked.more[name].named_by, progress
+                ),
+                None if asked.roots[name] == root else asked.roots[name],
+                frames=frames.get(name),
+            )
+            for name, names in beside.items()
+        }
     return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None, images=listed)
-
-
-@dataclass(slots=True)
-class _SampleColumns:
-    """The columns of the rows that are samples: `own` has file names and groups, `labels` those of each label.
-
-    Clips also show rows that are no samples of their own: `clips` has the file names of all rows that `where` selects,
-    which are `all_rows`, and `frames` the places among them of the frames of each sample, by the name of the image.
-    """
-
-    own: dict[ColumnRequest, Column]
-    labels: dict[str, list[Column]]
-    clips: dict[ColumnRequest, Column]
-    frames: dict[str, Int64s]
-    all_rows: SourceRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,81 +137,88 @@ class _ImageColumns:
         """The columns of file names, the sample's own first."""
         return [self.own, *self.more.values()]
 
-    def normalize_names(self, read: _SampleColumns) -> dict[str, PathColumn]:
-        """Returns the file names of further images. Raises ConfigError for names that lead out of their root."""
-        places = {name: read.clips if name in self.clips else read.own for name in self.more}
-        return {
-            name: lookup.normalize_file_names(
-                places[name][ask].rows,
-                cells.convert_to_nonempty_texts(places[name][ask]),
-                self.roots[name],
-                ask.named_by,
-            )
-            for name, ask in self.more.items()
-        }
 
-    def stat_images(
-        self,
-        rows: SourceRows,
-        names: Mapping[str, PathColumn],
-        progress: Callable[[int], None],
-        frames: Mapping[str, Int64s],
-        all_rows: SourceRows,
-    ) -> dict[str, ImageFiles]:
-        """Returns the files of further images, with their sizes and mtimes. Raises ConfigError for missing ones."""
-        return {
-            name: ImageFiles(
-                files,
-                *lookup.stat_listed_files(
-                    all_rows if name in frames else rows, self.roots[name], files, self.more[name].named_by, progress
-                ),
-                None if self.roots[name] == self.root else self.roots[name],
-                frames=frames.get(name),
-            )
-            for name, files in names.items()
-        }
+@dataclass(slots=True)
+class SampleColumns:
+    """The columns of the rows that are samples: `own` are those that were asked for, `labels` those of each label.
+
+    `kept` has the row of each sample in the table, and `selected_rows` those that `where` selects; None means all.
+    Clips also show rows that are no samples of their own: `frames` has the places of each sample's frames among the
+    rows that `where` selects, by the name of the image, and `selected` has the columns of these rows.
+    """
+
+    own: dict[ColumnRequest, Column]
+    labels: dict[str, list[Column]]
+    selected: dict[ColumnRequest, Column]
+    selected_rows: Int64s | None = None
+    kept: Int64s | None = None
+    frames: dict[str, Int64s] = field(default_factory=dict)
 
 
-def _read_sample_columns(
+def read_sample_columns(
     stream: str,
-    source: TableSource,
-    table: columns.TableFile,
-    images: _ImageColumns,
+    table: columns.TableFile | None,
+    own: Sequence[ColumnRequest],
     labels: Mapping[str, LabelSource],
-    group_column: str | None,
+    where: Mapping[str, Scalar],
+    clips: Mapping[str, ClipRequest],
     faults: FaultCollector,
-) -> _SampleColumns:
-    """Reads the columns of a stream, and leaves out rows that `where` does not select, and those without all frames."""
-    by, where = f"streams.{stream}.split.by", source.where or {}
-    own = images.requests if group_column is None else [*images.requests, ColumnRequest(group_column, by, by)]
-    asked, tests = (
-        build_label_column_requests(stream, labels),
-        build_condition_column_requests(where, f"streams.{stream}.source.where"),
-    )
-    sorting = [ask for clip in images.clips.values() for ask in clip.requests]
-    found = read_requested_columns(
-        table, [*own, *sorting, *(ask for several in asked.values() for ask in several), *tests.values()], faults
-    )
+    images: int | None = None,
+) -> SampleColumns:
+    """Reads the columns of a stream, and leaves out rows that `where` does not select, and those without all frames.
+
+    `images` is how many rows there must be, where a table lies beside arrays. Without a table, only .npy files hold
+    labels. Raises ConfigError when a column is missing, or rows are.
+    """
+    key = f"streams.{stream}.source.where"
+    # The columns that each label is made of, without the labels that .npy files hold.
+    asked: dict[str, list[ColumnRequest]] = {}
+    for name, label in labels.items():
+        if label.file is None:
+            label_key = build_label_key(stream, name)
+            named_by = label_key if label.source is None else f"{label_key}.from"
+            asked[name] = [ColumnRequest(column, label_key, named_by) for column in label.list_columns(name)]
+    tests = {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in where}
+    sorting = [ask for clip in clips.values() for ask in clip.requests]
+    asks = [*own, *(ask for several in asked.values() for ask in several), *tests.values(), *sorting]
+    # All columns are read in one pass, and `where` is applied afterwards: the table is compared with the number of
+    # images while it still has all its rows.
+    found: dict[ColumnRequest, Column] = {}
+    if table is None and asks:
+        raise ConfigError(
+            f"{asks[0].key}: no table has a column {asks[0].column!r}; add table: FILE under source, or "
+            f"take the label from an array with from: FILE{NPY_SUFFIX}"
+        )
+    if table is not None and not asks:
+        _log.warning("%s: no column of %s is used; name its columns in labels", table.key, format_path(table.path))
+    elif table is not None:
+        found = read_requested_columns(table, asks, faults)
+        if images is not None and not faults.errors:  # rows of other widths are left out
+            columns.check_row_count(table.key, format_path(table.path), len(found[asks[0]].cells), images)
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.
-    wanted |= columns.read_label_files(stream, labels, len(found[images.own].cells))
+    wanted |= columns.read_label_files(stream, labels, len(found[own[0]].cells) if images is None else images)
+    selected_rows = None
     if where:
-        kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
-        found = {ask: select_column_rows(found[ask], kept) for ask in [*own, *sorting]}
-        wanted = {name: [select_column_rows(column, kept) for column in several] for name, several in wanted.items()}
-    read = _SampleColumns({ask: found[ask] for ask in own}, wanted, {}, {}, found[images.own].rows)
-    if images.clips:
+        selected_rows = select_rows(where, {name: found[ask] for name, ask in tests.items()})
+        found = {ask: select_column_rows(found[ask], selected_rows) for ask in [*own, *sorting]}
+        wanted = _select_label_rows(wanted, selected_rows)
+    selected = {ask: found[ask] for ask in own}
+    read = SampleColumns(selected, wanted, selected, selected_rows, selected_rows)
+    if clips:
         # Rows that lack a frame of a clip are left out.
-        frames = {name: find_frame_rows(clip, found[clip.by], found[clip.order]) for name, clip in images.clips.items()}
-        read.clips = {images.more[name]: found[images.more[name]] for name in frames}
-        kept = find_whole_clips(images.clips, frames)
-        read.frames = {name: places[kept] for name, places in frames.items()}
-        if kept.size < len(found[images.own].cells):
-            read.own = {ask: select_column_rows(column, kept) for ask, column in read.own.items()}
-            read.labels = {
-                name: [select_column_rows(column, kept) for column in several] for name, several in read.labels.items()
-            }
+        frames = {name: find_frame_rows(clip, found[clip.by], found[clip.order]) for name, clip in clips.items()}
+        whole = find_whole_clips(clips, frames)
+        read.frames = {name: places[whole] for name, places in frames.items()}
+        read.kept = whole if selected_rows is None else selected_rows[whole]
+        if whole.size < len(found[sorting[0]].cells):
+            read.own = {ask: select_column_rows(column, whole) for ask, column in selected.items()}
+            read.labels = _select_label_rows(wanted, whole)
     return read
+
+
+def _select_label_rows(labels: Mapping[str, Sequence[Column]], rows: Int64s) -> dict[str, list[Column]]:
+    return {name: [select_column_rows(column, rows) for column in several] for name, several in labels.items()}
 
 
 def _log_unread_sizes(table: columns.TableFile, labels: Mapping[str, LabelSource]) -> None:
@@ -219,22 +234,6 @@ def _log_unread_sizes(table: columns.TableFile, labels: Mapping[str, LabelSource
                 name,
                 label.type,
             )
-
-
-def build_label_column_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
-    """Returns the columns that each label is made of, without the labels that .npy files hold."""
-    requests: dict[str, list[ColumnRequest]] = {}
-    for name, label in labels.items():
-        if label.file is None:
-            key = build_label_key(stream, name)
-            named_by = key if label.source is None else f"{key}.from"
-            requests[name] = [ColumnRequest(column, key, named_by) for column in label.list_columns(name)]
-    return requests
-
-
-def build_condition_column_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:
-    """Returns the column that each condition compares; `key` is the key of all conditions."""
-    return {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
 
 
 def read_requested_columns(

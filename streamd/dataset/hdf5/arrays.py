@@ -84,28 +84,18 @@ class Hdf5Array:
         """Whether it holds texts of any length. A column of texts has them as bytes instead."""
         return self.column is None and import_h5py().check_string_dtype(self.dtype) is not None
 
-    def read_values(self, key: str) -> npt.NDArray[Any]:
-        """Returns all values, as numbers or texts. Raises ConfigError, naming `key`, where the array is damaged."""
+    def read_values(self, key: str, *, as_bytes: bool = False) -> npt.NDArray[Any]:
+        """Returns all values, as numbers or texts; with `as_bytes`, texts are bytes objects as they lie in the file.
+
+        Raises ConfigError, naming `key`, where the array is damaged.
+        """
         try:
             values: npt.NDArray[Any] = (
-                self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.sliceable_rows[:]
+                self.dataset.asstr()[:].astype(np.str_) if self.has_texts and not as_bytes else self.sliceable_rows[:]
             )
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it again") from error
         return values
-
-    def read_texts_as_bytes(self, key: str) -> list[bytes]:
-        """Returns all texts as they lie in the file. Raises ConfigError, naming `key`, where the array is damaged."""
-        try:
-            texts: list[bytes] = self.sliceable_rows[:].reshape(-1).tolist()
-        except OSError as error:
-            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it again") from error
-        return texts
-
-    @property
-    def other_arrays_text(self) -> str:
-        """The arrays in the file, for a message."""
-        return _format_arrays(self.dataset.file, "", None)
 
     def read_first_rows(self, rows: int) -> npt.NDArray[Any]:
         """Reads the first `rows` rows."""
@@ -136,7 +126,7 @@ def find_array(file: Any, name: str, path: Path, key: str, images: int | None = 
         raise _external_data_error(full, path, key)
     if not isinstance(item, import_h5py().Dataset) or item.shape is None:
         what = f"there is no array {full!r} in" if item is None else f"{full!r} is not an array in"
-        raise ConfigError(f"{key}: {what} {format_path(path)}; {_format_arrays(file, full, images)}")
+        raise ConfigError(f"{key}: {what} {format_path(path)}; {format_arrays(file, full, images)}")
     if not _has_numpy_dtype(item):
         raise ConfigError(
             f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it again as "
@@ -190,7 +180,7 @@ def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
     )
 
 
-def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
+def format_arrays(file: Any, wanted: str = "", images: int | None = None) -> str:
     """Lists the arrays of the file for a message, the most likely images, or labels of so many images, first."""
     arrays: dict[str, Hdf5Array] = {}
     path = Path(file.filename)

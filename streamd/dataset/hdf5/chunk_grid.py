@@ -62,7 +62,12 @@ class ChunkGrid:
         # Chunks at the edges reach beyond the array, so a part may be smaller than its chunk.
         sizes, sides = self.shape[1:], self.chunk_shape[1:]
         starts = product(*(range(0, size, side) for size, side in zip(sizes, sides, strict=True)))
-        return tuple(_build_row_piece(start, sizes, sides) for start in starts)
+        pieces: list[RowPiece] = []
+        for start in starts:
+            spans = [(first, min(side, size - first)) for first, side, size in zip(start, sides, sizes, strict=True)]
+            in_row = tuple(slice(first, first + length) for first, length in spans)
+            pieces.append(RowPiece(in_row, tuple(slice(0, length) for _, length in spans)))
+        return tuple(pieces)
 
     @property
     def has_whole_rows(self) -> bool:
@@ -75,12 +80,6 @@ class ChunkGrid:
         for place, side, count in zip(first, self.chunk_shape, self.grid_shape, strict=True):
             number = number * count + place // side
         return number
-
-
-def _build_row_piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> RowPiece:
-    stops = [min(first + side, size) for first, side, size in zip(start, sides, sizes, strict=True)]
-    in_row = tuple(slice(first, stop) for first, stop in zip(start, stops, strict=True))
-    return RowPiece(in_row, tuple(slice(0, stop - first) for first, stop in zip(start, stops, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

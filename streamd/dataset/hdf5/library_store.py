@@ -168,8 +168,12 @@ class ChunkStore(RowStore):
     """Rows of an array in chunks."""
 
     def _open_files(self) -> None:
-        self._grid = build_chunk_grid(self._listed, self._arrays, self._converter)
-        self._offsets = self._listed.find_extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+        self._map_chunks(build_chunk_grid(self._listed, self._arrays, self._converter), CHUNK_OFFSETS)
+
+    def _map_chunks(self, grid: ChunkGrid, column: str) -> None:
+        """Maps the file, in which the chunks of `grid` begin at the offsets of an extra `column` of the manifest."""
+        self._grid = grid
+        self._offsets = self._listed.find_extra_column(column).reshape(-1, len(grid.row_pieces))
         self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
         self._bytes = np.frombuffer(self._map_file(0), np.uint8)
         self._prefetcher = RowPrefetcher(self._part_bytes)

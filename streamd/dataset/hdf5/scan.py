@@ -176,7 +176,8 @@ def _read_display_names(file: Any, source: Hdf5Source, path: Path, key: str, ima
             f"{key}: {found.display_name} holds {found.dtype}, but names must be text; name another array"
         )
     columns.check_row_count(key, found.display_name, found.shape[0], images)
-    return found.read_texts_as_bytes(key)
+    names: list[bytes] = found.read_values(key, as_bytes=True).reshape(-1).tolist()
+    return names
 
 
 def _locate_image_rows(
@@ -192,7 +193,7 @@ def _locate_image_rows(
     except ConfigError as error:
         if raw is not None or can_hold_images(images.shape, images.dtype):
             raise
-        raise ConfigError(f"{error}; {images.other_arrays_text}") from error
+        raise ConfigError(f"{error}; {hdf5array.format_arrays(images.dataset.file)}") from error
     if bounds and (warning := format_range_warning(first(), bounds)):
         _log.warning("%s: %s", what, warning)
     where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)

@@ -24,6 +24,7 @@ from streamd.dataset.labels import cells
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.encode import (
     ClassValue,
+    LabelPlace,
     build_class_numbers,
     format_classes,
     format_other_locations,
@@ -33,7 +34,7 @@ from streamd.dataset.labels.encode import (
 )
 from streamd.dataset.labels.text_encoding import decode_json
 from streamd.dataset.manifest.columns import RaggedColumn
-from streamd.dataset.manifest.types import Int64s, LocationFormatter
+from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.sources import BoxFormat, BoxRule, LabelSource
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_BOX_CLASS
@@ -61,24 +62,20 @@ class Objects(Generic[Values]):
     values: npt.NDArray[Values]
 
 
-def convert_box_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
-    """Returns the boxes in the cells of a column, with their spec.
+def convert_object_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
+    """Returns the boxes or points in the cells of a column, with their spec.
 
-    Raises ConfigError for cells of another form, unknown classes, sides below 0, and for more boxes than `max` allows.
+    Raises ConfigError for cells of another form, unknown classes, sides below 0, and for more boxes or points than
+    `max` allows.
     """
-    rule = get_box_rule(wanted)
+    rule, label = get_box_rule(wanted), column.name_label(name)
+    if wanted.type == "points":
+        lists = read_cell_lists(column, POINT_FORM)
+        return build_point_label(label, rule, Objects(lists.counts, lists.numbers, lists.extras != 0))
     lists = read_cell_lists(column, BOX_FORM)
     fixed = None if wanted.classes is None else parse_configured_classes(wanted.classes, column.key)
-    classes = _number_box_classes(lists, fixed, column)
-    found = Objects(lists.counts, lists.numbers, classes)
-    return build_box_label(name, rule, found, fixed or (), column.rows.format_location, column.key)
-
-
-def convert_point_label(name: str, wanted: LabelSource, column: Column) -> tuple[RaggedColumn, LabelSpec]:
-    """Returns the points in the cells of a column, with their spec. Raises ConfigError as `convert_box_label` does."""
-    lists = read_cell_lists(column, POINT_FORM)
-    found = Objects(lists.counts, lists.numbers, lists.extras != 0)
-    return build_point_label(name, get_box_rule(wanted), found, column.rows.format_location, column.key)
+    found = Objects(lists.counts, lists.numbers, _number_box_classes(lists, fixed, column))
+    return build_box_label(label, rule, found, fixed or ())
 
 
 def get_box_rule(wanted: LabelSource) -> BoxRule:
@@ -93,12 +90,7 @@ def get_own_box_rule(wanted: LabelSource, form: BoxFormat, unit: BoxUnit) -> Box
 
 
 def build_box_label(
-    name: str,
-    rule: BoxRule,
-    found: Objects[np.int64],
-    classes: tuple[ClassValue, ...],
-    format_location: LocationFormatter,
-    key: str,
+    label: LabelPlace, rule: BoxRule, found: Objects[np.int64], classes: tuple[ClassValue, ...]
 ) -> tuple[RaggedColumn, LabelSpec]:
     """Builds a label of the boxes `found`, and checks them. `classes` are the names of their classes, if they have any.
 
@@ -106,8 +98,8 @@ def build_box_label(
     """
     counts, numbers = found.counts, found.numbers
     owners = np.repeat(np.arange(counts.size), counts)
-    _check_count(counts, rule.most, "box", format_location, key)
-    _check_numbers(numbers, owners, format_location, key)
+    _check_count(label, counts, rule.most, "box")
+    _check_numbers(label, numbers, owners)
     first, second = numbers[:, :2], numbers[:, 2:]
     match rule.format:
         case "xyxy":
@@ -120,14 +112,14 @@ def build_box_label(
     turned = np.flatnonzero((corners[:, 2:] < corners[:, :2]).any(axis=1)).tolist()
     if turned:
         worst = turned[0]
-        others = format_other_locations([int(owners[each]) for each in turned], format_location)
+        others = format_other_locations([int(owners[each]) for each in turned], label.format_location)
         if rule.format == "xyxy":
             fact, other = "ends before it begins", "xywh if its last two numbers are width and height"
         else:
             fact, other = "has a width or height below 0", "xyxy if its last two numbers are a corner"
         remedy = "" if rule.has_own_form else f"write format: {other}, or "
         raise ConfigError(
-            f"{key}: {format_location(int(owners[worst]))} holds the box {_format_numbers(numbers[worst])}, which "
+            f"{label.describe_row(int(owners[worst]))} holds the box {_format_numbers(numbers[worst])}, which "
             f"{fact}{others}; {remedy}correct it in the data"
         )
     # Boxes without area are never delivered, and numbers far out belong to the other unit.
@@ -136,40 +128,36 @@ def build_box_label(
         what = format_count(int(empty.size), "box has", "boxes have")
         _log.warning(
             "%s: %s no area and will not be delivered, the first in %s: %s; correct or remove such boxes",
-            key,
+            label.key,
             what,
-            format_location(int(owners[empty[0]])),
+            label.format_location(int(owners[empty[0]])),
             _format_numbers(corners[empty[0]]),
         )
     largest = float(np.abs(corners).max(initial=0))
     if rule.unit == "fraction" and largest > _FAR_OUT:
         remedy = "correct the data" if rule.has_own_form else "write unit: pixel if the boxes are in pixels"
-        _log.warning("%s: boxes are fractions of the picture, but one has the number %g; %s", key, largest, remedy)
+        _log.warning(
+            "%s: boxes are fractions of the picture, but one has the number %g; %s", label.key, largest, remedy
+        )
     elif rule.unit == "pixel" and 0 < largest <= 1 and len(corners) > 1 and not rule.has_own_form:
         _log.warning(
             "%s: unit is pixel, but no number of any box is above 1; write unit: fraction if they are parts of the "
             "picture's width and height",
-            key,
+            label.key,
         )
     rows = np.concatenate([corners, found.values[:, None]], axis=1).astype(np.float32)
-    spec = LabelSpec(name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
+    spec = LabelSpec(label.name, "boxes", width=BOX_WIDTH, classes=classes, rows=rule.most)
     column = RaggedColumn(np.cumsum(counts, dtype=np.int64), rows)
     return column, measure_label(_add_rule_to_spec(spec, rule), column)
 
 
-def build_point_label(
-    name: str,
-    rule: BoxRule,
-    found: Objects[np.bool_],
-    format_location: LocationFormatter,
-    key: str,
-) -> tuple[RaggedColumn, LabelSpec]:
+def build_point_label(label: LabelPlace, rule: BoxRule, found: Objects[np.bool_]) -> tuple[RaggedColumn, LabelSpec]:
     """Builds a label of the points `found`, and checks them. Raises ConfigError."""
     counts, numbers, visible = found.counts, found.numbers, found.values
-    _check_count(counts, rule.most, "point", format_location, key)
-    _check_numbers(numbers[visible], np.repeat(np.arange(counts.size), counts)[visible], format_location, key)
+    _check_count(label, counts, rule.most, "point")
+    _check_numbers(label, numbers[visible], np.repeat(np.arange(counts.size), counts)[visible])
     rows = np.where(visible[:, None], numbers, np.nan).astype(np.float32)
-    spec = LabelSpec(name, "points", width=POINT_WIDTH, rows=rule.most)
+    spec = LabelSpec(label.name, "points", width=POINT_WIDTH, rows=rule.most)
     return RaggedColumn(np.cumsum(counts, dtype=np.int64), rows), _add_rule_to_spec(spec, rule)
 
 
@@ -231,22 +219,22 @@ def _build_unknown_class_error(
 # --- numbers
 
 
-def _check_count(counts: Int64s, most: int, what: str, format_location: LocationFormatter, key: str) -> None:
+def _check_count(label: LabelPlace, counts: Int64s, most: int, what: str) -> None:
     if counts.size and counts.max() > most:
         row, plural = int(np.argmax(counts)), "boxes" if what == "box" else "points"
         raise ConfigError(
-            f"{key}.max: {format_location(row)} has {counts[row]:,} {plural}, the most of all samples, but max is "
-            f"{most:,}; write max: {counts[row]}, or remove {plural} from the data"
+            f"{label.key}.max: {label.format_location(row)} has {counts[row]:,} {plural}, the most of all samples, but "
+            f"max is {most:,}; write max: {counts[row]}, or remove {plural} from the data"
         )
 
 
-def _check_numbers(numbers: Floats, owners: Int64s, format_location: LocationFormatter, key: str) -> None:
+def _check_numbers(label: LabelPlace, numbers: Floats, owners: Int64s) -> None:
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(numbers.astype(np.float32)).all(axis=1)
     if bad.any():
         row = int(owners[np.argmax(bad)])
         raise ConfigError(
-            f"{key}: {format_location(row)} holds {_format_numbers(numbers[np.argmax(bad)])}, which are not all finite "
+            f"{label.describe_row(row)} holds {_format_numbers(numbers[np.argmax(bad)])}, which are not all finite "
             "numbers; correct it"
         )
 

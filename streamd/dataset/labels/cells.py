@@ -23,6 +23,7 @@ from streamd.dataset.labels.encode import (
     INT64_END,
     LIST_TEXT,
     MISSING_WORDS,
+    LabelPlace,
     format_other_locations,
     is_list_text,
     is_number_text,
@@ -68,6 +69,10 @@ class Column:
     rows: SourceRows
     key: str
     decimal_mark: DecimalMark | None = None
+
+    def name_label(self, name: str) -> LabelPlace:
+        """Returns the label `name` that the column becomes, as messages name it."""
+        return LabelPlace(name, self.key, self.rows.format_location)
 
     def describe_cell(self, row: int) -> str:
         """Returns the beginning of a message about a cell: the key that needs it, its row, and its column."""
@@ -174,14 +179,10 @@ def _reuse_original_cells(cells: Any, texts: Texts) -> Texts:
     """Returns the cells instead of the `texts` made of them, if both are the same."""
     has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
     # The texts are the cells, stripped. Stripping only removes bytes, so an equal number of bytes means equal texts.
-    if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
+    if not has_offsets or cells.null_count:
         return texts
-    return cells.cast(pa.large_string())
-
-
-def _count_text_bytes(texts: Any) -> int:
-    total: int = pc.sum(pc.binary_length(texts)).as_py()
-    return total
+    before, after = (pc.sum(pc.binary_length(each)).as_py() for each in (cells, texts))
+    return cells.cast(pa.large_string()) if before == after else texts
 
 
 def find_empty_texts(texts: Texts) -> Any:

@@ -141,15 +141,6 @@ def format_separator(mark: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TextSettings:
-    """The configured settings for the text of a table; None where the file decides."""
-
-    separator: str | None = None
-    encoding: str | None = None
-    decimal: Literal[".", ","] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnRequest:
     """A column, the configuration key that needs it (`key`), and the key that names it (`named_by`)."""
 
@@ -158,9 +149,18 @@ class ColumnRequest:
     named_by: str
 
 
-def read_table_header(path: Path, key: str, settings: TextSettings | None = None) -> TableFile:
-    """Reads the names of the columns, and decides how the rest is read. Raises ConfigError."""
-    suffix, settings = path.suffix.lower(), settings or TextSettings()
+def read_table_header(
+    path: Path,
+    key: str,
+    separator: str | None = None,
+    encoding: str | None = None,
+    decimal: Literal[".", ","] | None = None,
+) -> TableFile:
+    """Reads the names of the columns, and decides how the rest is read. Raises ConfigError.
+
+    The last three are the configured settings for the text of a table; None where the file decides.
+    """
+    suffix = path.suffix.lower()
     text: TextFormat | None = None
     pictures: frozenset[str] = frozenset()
     with translate_read_errors(path, key):
@@ -194,12 +194,12 @@ def read_table_header(path: Path, key: str, settings: TextSettings | None = None
                 raise ConfigError(
                     f"{key}: {format_path(path)} is not a Parquet file: {error}; write it again"
                 ) from error
-        elif suffix in USUAL_SEPARATORS or settings.separator is not None:
+        elif suffix in USUAL_SEPARATORS or separator is not None:
             # What is not configured is found from the beginning of the file. A comma may be a decimal mark only where
             # it does not separate cells.
-            encoding = choose_text_encoding(path, settings.encoding, key)
-            separator = settings.separator or _choose_separator(path, encoding, key)
-            text = TextFormat(separator, encoding, settings.decimal or ("." if separator == "," else "either"))
+            encoding = choose_text_encoding(path, encoding, key)
+            separator = separator or _choose_separator(path, encoding, key)
+            text = TextFormat(separator, encoding, decimal or ("." if separator == "," else "either"))
             try:
                 with path.open(newline="", encoding=text.encoding) as lines:
                     header = next(csv.reader(lines, delimiter=text.separator), None)

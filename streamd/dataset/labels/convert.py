@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
-from streamd.dataset.labels.boxes import convert_box_label, convert_point_label
+from streamd.dataset.labels.boxes import convert_object_label
 from streamd.dataset.labels.cells import Column, SourceRows, Texts
 from streamd.dataset.labels.encode import (
     ClassValue,
@@ -86,7 +86,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
         case "category" | "tags":
             return _convert_class_label(name, wanted, columns)
         case "boxes" | "points" if not listed:
-            return (convert_box_label if wanted.type == "boxes" else convert_point_label)(name, wanted, column)
+            return convert_object_label(name, wanted, column)
         # The types above take lists or several columns. No type below does.
         case _ if listed or cells.has_lists(column):
             raise ConfigError(
@@ -106,7 +106,7 @@ def _convert_label(name: str, wanted: LabelSource, columns: Sequence[Column]) ->
             pieces = cells.convert_to_text_pieces(column)
             lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
             nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
-            spec = encode.build_string_spec(name, lengths, np.flatnonzero(nul), column.rows.format_location, column.key)
+            spec = encode.build_string_spec(column.name_label(name), lengths, np.flatnonzero(nul))
             return TextColumn(pieces, max(spec.text_bytes, 1)), spec
 
 
@@ -147,12 +147,12 @@ def _convert_class_label(name: str, wanted: LabelSource, columns: Sequence[Colum
             rows = replace(elements.rows, format_location=lambda tag: elements.rows.format_location(int(places[tag])))
             cells.check_class_texts(replace(elements, rows=rows), levels, codes)
         tags = SampleTags(len(column.cells), levels, owners[there], codes)
-        return build_tags_label(name, tags, fixed, column.rows.format_location, column.key)
+        return build_tags_label(column.name_label(name), tags, fixed)
     cells.check_exact_floats(column)
     texts, codes = cells.encode_distinct_texts(cells.convert_to_nonempty_texts(column))
     if fixed is None:
         cells.check_class_texts(column, texts, codes)
-    return encode.build_category_label(name, texts, codes, fixed, column.rows.format_location, column.key)
+    return encode.build_category_label(column.name_label(name), texts, codes, fixed)
 
 
 def _convert_numeric_label(
@@ -172,9 +172,7 @@ def _convert_numeric_label(
 def _convert_number_column(
     name: str, kind: Literal["int", "float"], column: Column
 ) -> tuple[encode.Numbers, LabelSpec]:
-    return encode.build_number_label(
-        name, kind, cells.convert_to_numbers(column, kind), column.rows.format_location, column.key
-    )
+    return encode.build_number_label(column.name_label(name), kind, cells.convert_to_numbers(column, kind))
 
 
 def _convert_marks(

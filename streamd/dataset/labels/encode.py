@@ -236,13 +236,21 @@ def parse_configured_classes(classes: Sequence[object], key: str) -> tuple[Class
     return tuple(listed)
 
 
+@dataclass(frozen=True, slots=True)
+class LabelPlace:
+    """A label as messages name it: its `key` in the configuration, and `format_location`, where a row of it is."""
+
+    name: str
+    key: str
+    format_location: LocationFormatter
+
+    def describe_row(self, row: int) -> str:
+        """Returns the beginning of a message about a row."""
+        return f"{self.key}: {self.format_location(row)}"
+
+
 def build_category_label(
-    name: str,
-    texts: Sequence[str],
-    codes: Int64s,
-    fixed: tuple[ClassValue, ...] | None,
-    format_location: LocationFormatter,
-    key: str,
+    label: LabelPlace, texts: Sequence[str], codes: Int64s, fixed: tuple[ClassValue, ...] | None
 ) -> tuple[Int64s, LabelSpec]:
     """Numbers the classes of a label, and returns the number of each sample's class, with the spec.
 
@@ -252,11 +260,11 @@ def build_category_label(
 
     def format_code_location(code: int) -> str:
         rows = np.flatnonzero(codes == code)
-        return f" ({format_location(int(rows[0]))})" if rows.size else ""
+        return f" ({label.format_location(int(rows[0]))})" if rows.size else ""
 
     classes = order_classes(texts) if fixed is None else fixed
-    values = lookup_class_numbers(texts, classes, format_code_location, key)[codes]
-    return values, measure_label(LabelSpec(name, "category", classes=classes), values)
+    values = lookup_class_numbers(texts, classes, format_code_location, label.key)[codes]
+    return values, measure_label(LabelSpec(label.name, "category", classes=classes), values)
 
 
 def lookup_class_numbers(
@@ -294,11 +302,7 @@ def format_classes(classes: tuple[ClassValue, ...]) -> str:
 
 
 def build_number_label(
-    name: str,
-    kind: Literal["int", "float"],
-    values: Int64s | npt.NDArray[np.float64],
-    format_location: LocationFormatter,
-    key: str,
+    label: LabelPlace, kind: Literal["int", "float"], values: Int64s | npt.NDArray[np.float64]
 ) -> tuple[Numbers, LabelSpec]:
     """Checks a label of numbers, (n,), and returns it with its spec.
 
@@ -311,22 +315,15 @@ def build_number_label(
         # them.
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
-        _check_no_bad_value(~np.isfinite(kept), wide, "a finite number that float32 can hold", format_location, key)
+        _check_no_bad_value(label, ~np.isfinite(kept), wide, "a finite number that float32 can hold")
     else:
         with np.errstate(invalid="ignore"):
             kept = values.astype(np.int64)
         if values.dtype != np.int64:
-            _check_no_bad_value(
-                np.abs(wide) >= 2.0**63,
-                wide,
-                "a number that int64 can hold; use type category or string",
-                format_location,
-                key,
-            )
-            _check_no_bad_value(
-                np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", format_location, key
-            )
-    return kept, measure_label(LabelSpec(name, kind), kept)
+            is_beyond, fits = np.abs(wide) >= 2.0**63, "a number that int64 can hold; use type category or string"
+            _check_no_bad_value(label, is_beyond, wide, fits)
+            _check_no_bad_value(label, np.trunc(wide) != wide, wide, "a whole number; use type float for fractions")
+    return kept, measure_label(LabelSpec(label.name, kind), kept)
 
 
 def measure_label(spec: LabelSpec, values: ListedValues) -> LabelSpec:
@@ -351,31 +348,23 @@ def measure_label(spec: LabelSpec, values: ListedValues) -> LabelSpec:
 
 
 def _check_no_bad_value(
-    bad: npt.NDArray[np.bool_],
-    values: npt.NDArray[np.float64],
-    wanted: str,
-    format_location: LocationFormatter,
-    key: str,
+    label: LabelPlace, bad: npt.NDArray[np.bool_], values: npt.NDArray[np.float64], wanted: str
 ) -> None:
     if bad.any():
         rows = np.flatnonzero(bad).tolist()
-        others = format_other_locations(rows, format_location, lambda row: f"{values[row]:g}")
-        raise ConfigError(f"{key}: {format_location(rows[0])} holds {values[rows[0]]:g}{others}, which is not {wanted}")
+        others = format_other_locations(rows, label.format_location, lambda row: f"{values[row]:g}")
+        raise ConfigError(f"{label.describe_row(rows[0])} holds {values[rows[0]]:g}{others}, which is not {wanted}")
 
 
-def build_string_label(
-    name: str, texts: Sequence[bytes], format_location: LocationFormatter, key: str
-) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
+def build_string_label(label: LabelPlace, texts: Sequence[bytes]) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
     """Returns a label of texts in UTF-8, which may be empty. Raises ConfigError as `build_string_spec` does."""
     lengths = np.fromiter(map(len, texts), np.int64, count=len(texts))
     nul = np.array([row for row, text in enumerate(texts) if b"\0" in text], np.int64)
-    spec = build_string_spec(name, lengths, nul, format_location, key)
+    spec = build_string_spec(label, lengths, nul)
     return np.array(texts, dtype=f"S{max(spec.text_bytes, 1)}"), spec
 
 
-def build_string_spec(
-    name: str, lengths: Int64s, with_nul: Int64s, format_location: LocationFormatter, key: str
-) -> LabelSpec:
+def build_string_spec(label: LabelPlace, lengths: Int64s, with_nul: Int64s) -> LabelSpec:
     """Returns the spec of texts with `lengths` in bytes, (n,). The rows `with_nul` hold a NUL.
 
     Raises ConfigError for a text that is too long or holds a NUL.
@@ -384,13 +373,13 @@ def build_string_spec(
     if longest > MAX_TEXT_BYTES:
         row = int(np.argmax(lengths > MAX_TEXT_BYTES))
         raise ConfigError(
-            f"{key}: {format_location(row)} holds a text of {lengths[row]} bytes; strings have at most "
+            f"{label.describe_row(row)} holds a text of {lengths[row]} bytes; strings have at most "
             f"{MAX_TEXT_BYTES}, since every row of a batch has room for the longest: shorten it, or keep long texts "
             "in a file of their own"
         )
     if with_nul.size:  # NULs pad the fields of fixed width
-        raise ConfigError(f"{key}: {format_location(int(with_nul[0]))} holds a text with a NUL in it; remove it")
-    return LabelSpec(name, "string", text_bytes=longest)
+        raise ConfigError(f"{label.describe_row(int(with_nul[0]))} holds a text with a NUL in it; remove it")
+    return LabelSpec(label.name, "string", text_bytes=longest)
 
 
 # --- tags
@@ -409,7 +398,7 @@ class SampleTags:
 
 
 def build_tags_label(
-    name: str, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None, format_location: LocationFormatter, key: str
+    label: LabelPlace, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None
 ) -> tuple[PackedTags, LabelSpec]:
     """Numbers the tags of a label, and returns them packed, with the spec. `fixed` are the configured classes.
 
@@ -417,32 +406,28 @@ def build_tags_label(
     """
 
     def format_code_location(code: int) -> str:
-        return f" ({format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
+        return f" ({label.format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
 
     if not (tagged.texts or fixed):
         raise ConfigError(
-            f"{key}: no sample has a tag, so there are no classes; add tags to the data, or list the classes under "
-            "classes"
+            f"{label.key}: no sample has a tag, so there are no classes; add tags to the data, or list the classes "
+            "under classes"
         )
     classes = order_classes(tagged.texts) if fixed is None else fixed
-    numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
-    packed = _make_empty_tags(tagged.samples, len(classes))
+    numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, label.key)[tagged.codes]
+    packed = np.zeros((tagged.samples, -(-len(classes) // 8)), np.uint8)
     # A sample may have several tags in one byte. `at` sets every bit, where an indexed `|=` would keep only one of
     # them.
     np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit_mask(numbers))
-    return packed, measure_label(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
+    return packed, measure_label(LabelSpec(label.name, "tags", width=len(classes), classes=classes), packed)
 
 
 def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
     """Returns the same tags after class k has become class `numbers[k]` of `width`."""
-    moved = _make_empty_tags(len(packed), width)
+    moved = np.zeros((len(packed), -(-width // 8)), np.uint8)
     for old, new in enumerate(numbers.tolist()):
         moved[_find_samples_with_tag(packed, old), new >> 3] |= _compute_bit_mask(np.int64(new))
     return moved
-
-
-def _make_empty_tags(samples: int, width: int) -> PackedTags:
-    return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
 
 
 def _compute_bit_mask(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:

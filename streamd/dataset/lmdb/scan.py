@@ -105,11 +105,19 @@ def scan_lmdb(
         listing.read_samples(progress)
 
     # The file is closed from here on. The collectors have copies of the labels' values.
-    found = {
-        name: [listing.build_label_column(array, build_label_key(stream, name)) for array in several]
-        for name, several in asked.items()
-    }
-    first, *more = listing.list_images(files, sizes, mtimes_ns)
+    found: dict[str, list[Column]] = {}
+    for name, several in asked.items():
+        for array in several:
+            values, label_key = listing.collectors[array].join_values(), build_label_key(stream, name)
+            column = columns.build_array_column(values, path, f"{path.name}:{array}", label_key, file.count)
+            found.setdefault(name, []).append(column)
+    # All images lie in the same file.
+    commit = np.array([file.commit])
+    offsets = ({OFFSETS_COLUMN: listing.offsets[image.name], COMMIT_COLUMN: commit} for image in listing.images)
+    first, *more = (
+        ImageArrays(arrays, files, sizes, mtimes_ns, extra=extra)
+        for arrays, extra in zip(listing.arrays, offsets, strict=True)
+    )
     beside = list_npy_images(stream, npy_images, file.count, source.range, path.parent, progress)
     return ScannedSamples(
         path.parent,
@@ -151,7 +159,8 @@ class _ArrayCollector:
 class _LmdbListing:
     """Lists a file in one pass. `keys` maps the name of each label's array to the configuration key that needs it.
 
-    `arrays` describes the images, in their order, and `offsets` has where each array lies in its sample.
+    `arrays` describes the `images`, in their order, and `offsets` has where each array lies in the file. `collectors`
+    have the values of the other arrays, once all samples were read.
     """
 
     def __init__(
@@ -163,7 +172,7 @@ class _LmdbListing:
         names_key: str,
     ) -> None:
         self._file = file
-        self._images = images
+        self.images = images
         self._range = source.range
         self._keys = dict(keys)
         self._name_array = source.names
@@ -197,30 +206,11 @@ class _LmdbListing:
                 progress(number)
         progress(self._file.count)
         template = next(iter(known.values()))
-        for image in self._images:
+        for image in self.images:
             if self._range is None or image.form is not None:
                 continue
             if warning := format_range_warning(self._read_images_to_inspect(template, image.name), self._range):
                 _log.warning("%s: %r of %s: %s", image.key, image.name, format_path(self._file.path), warning)
-
-    def build_label_column(self, array: str, key: str) -> Column:
-        """Returns the values of a label's array, once all samples were read."""
-        values, path = self.collectors[array].join_values(), self._file.path
-        return columns.build_array_column(values, path, f"{path.name}:{array}", key, self._file.count)
-
-    def list_images(self, files: Sequence[bytes], sizes: Int64s, mtimes_ns: Int64s) -> list[ImageArrays]:
-        """Returns where the images lie, in their order, once all samples were read. All lie in the same file."""
-        commit = np.array([self._file.commit])
-        return [
-            ImageArrays(
-                arrays,
-                files,
-                sizes,
-                mtimes_ns,
-                extra={OFFSETS_COLUMN: self.offsets[image.name], COMMIT_COLUMN: commit},
-            )
-            for image, arrays in zip(self._images, self.arrays, strict=True)
-        ]
 
     def _inspect_new_layout(self, number: int, value: memoryview) -> ValueTemplate:
         """Decodes a sample whose layout is new, and checks it against the first one. Raises ConfigError."""
@@ -246,12 +236,12 @@ class _LmdbListing:
                     )
                 self._keys.setdefault(self._name_array, self._names_key)
                 self.collectors.setdefault(self._name_array, _ArrayCollector())
-        for name, key in (*self._keys.items(), *((image.name, image.key) for image in self._images)):
+        for name, key in (*self._keys.items(), *((image.name, image.key) for image in self.images)):
             self._check_sample_array(number, name, key, template.fields)
         if not self.arrays:
             # The first sample also decides what the images are, and whether the arrays of labels can be labels.
             count, file = self._file.count, format_path(self._file.path)
-            for image in self._images:
+            for image in self.images:
                 each = template.fields[image.name]
                 asked = StorageFormat("lmdb", image.name, range=self._range if image.form is None else None)
                 first = partial(self._read_images_to_inspect, template, image.name)

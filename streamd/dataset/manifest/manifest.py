@@ -21,7 +21,7 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
@@ -81,7 +81,8 @@ def compute_content_id(scanned: ScannedSamples) -> str:
         _digest_columns(digest, *several)
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
-        _digest_columns(digest, *_build_row_columns(scanned).values())
+        if scanned.rows is not None:
+            _digest_columns(digest, scanned.rows.astype("<i8"))
     if scanned.weights is not None:
         digest.add_part("weights")
         _digest_columns(digest, scanned.weights)
@@ -107,17 +108,14 @@ def compute_content_id(scanned: ScannedSamples) -> str:
 
 def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
     for column in columns:
-        digest.add_part_in_pieces(
-            column.nbytes, (_view_column_bytes(_to_little_endian(block)) for block in _iterate_column_blocks(column))
-        )
+        digest.add_part_in_pieces(column.nbytes, _iterate_column_bytes(column))
 
 
-def _iterate_column_blocks(column: WritableColumn) -> Iterable[ColumnArray]:
-    return column.iterate_blocks() if isinstance(column, TextColumn) else [column]
-
-
-def _view_column_bytes(column: ColumnArray) -> memoryview:
-    return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
+def _iterate_column_bytes(column: WritableColumn) -> Iterator[memoryview]:
+    """Yields the bytes of a column, little-endian, some rows at a time."""
+    for block in column.iterate_blocks() if isinstance(column, TextColumn) else [column]:
+        ordered = block.astype(block.dtype.newbyteorder("<"), copy=False)
+        yield np.ascontiguousarray(ordered).reshape(-1).view(np.uint8).data
 
 
 def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> None:
@@ -128,7 +126,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
     """
     columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
     columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
-    columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
+    columns |= {} if scanned.rows is None else {"rows": narrow_integers(scanned.rows.astype(np.int64))}
     for name, values in scanned.labels.items():
         columns |= build_label_columns(name, values)
     columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
@@ -143,7 +141,7 @@ def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> No
         extra = {f"{_EXTRA_PREFIX}{column}": values for column, values in of_arrays.extra.items()}
         columns |= _build_file_columns(f"{ARRAY_PREFIX}{name}.", of_arrays, extra)
     columns |= {f"{ROW_FRAMES_PREFIX}{name}": narrow_integers(rows) for name, rows in scanned.row_frames.items()}
-    columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
+    columns |= {} if scanned.weights is None else {"weights": narrow_integers(scanned.weights)}
     header = ManifestHeader(
         root=os.fsencode(scanned.root),
         samples=scanned.samples,
@@ -224,12 +222,13 @@ def _write_file(path: Path, header: ManifestHeader, columns: Iterable[WritableCo
         number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(number, "wb") as file:
-                file.write(encode_header(header))
+                encoded = msgspec.json.encode(header)
+                file.write(_PREFIX.pack(_MAGIC, VERSION, len(encoded), _compute_header_checksum(encoded)) + encoded)
                 # Each column begins at a multiple of 64 in the file. So does the first one, from which
                 # `compute_extents` counts.
                 for column in columns:
                     file.write(bytes(align_offset(file.tell()) - file.tell()))
-                    file.writelines(_view_column_bytes(block) for block in _iterate_column_blocks(column))
+                    file.writelines(_iterate_column_bytes(column))
                 file.flush()
                 # The data are on the disk before the name refers to them: after a power cut the name has the old file
                 # or the whole new one. Processes that have mapped the old file keep it.
@@ -244,14 +243,6 @@ def _write_file(path: Path, header: ManifestHeader, columns: Iterable[WritableCo
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
             "state directory that it may write"
         ) from error
-
-
-def _build_row_columns(scanned: ScannedSamples) -> dict[str, ColumnArray]:
-    return {} if scanned.rows is None else {"rows": scanned.rows.astype("<i8")}
-
-
-def _to_little_endian(values: ColumnArray) -> ColumnArray:
-    return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
 def sync_folder(folder: Path) -> None:
@@ -271,7 +262,8 @@ class Manifest:
     and `mtimes_ns` (n,) in ns, whole numbers of any type. `arrays` describes the files that samples are rows of, or is
     None; with it, sizes and mtimes are those of the files. `shards` describes the files that samples lie in, or is
     None. `images` has the files of further images by name, and `image_arrays` their arrays. `row_frames` has the rows
-    of the frames of each sample by image, where that is a clip of arrays.
+    of the frames of each sample by image, where that is a clip of arrays. `columns_by_name` has all columns as they are
+    stored.
     """
 
     def __init__(self, path: Path, header: ManifestHeader, data: ColumnArray) -> None:
@@ -285,24 +277,24 @@ class Manifest:
         self.arrays = header.arrays
         self.shards = header.shards
         self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
-        self._columns = {
+        self.columns_by_name = {
             name: np.asarray(data[place.offset : place.end_offset]).view(place.dtype).reshape(place.shape)
             for name, place in header.columns.items()
         }
-        self._names: FileNames | None = FileNames(self._columns)
-        shown = _select_columns(self._columns, DISPLAY_PREFIX)
+        self._names: FileNames | None = FileNames(self.columns_by_name)
+        shown = _select_columns(self.columns_by_name, DISPLAY_PREFIX)
         self._display_names = FileNames(shown) if shown else None
         self.images = {
-            name: ListedImage(name, root, _select_columns(self._columns, f"{IMAGE_PREFIX}{name}."))
+            name: ListedImage(name, root, _select_columns(self.columns_by_name, f"{IMAGE_PREFIX}{name}."))
             for name, root in header.images.items()
         }
         self.image_arrays = {
             name: ListedArrays(
-                image, self.root, _select_columns(self._columns, f"{ARRAY_PREFIX}{name}."), self.lookup_rows
+                image, self.root, _select_columns(self.columns_by_name, f"{ARRAY_PREFIX}{name}."), self.lookup_rows
             )
             for name, image in header.image_arrays.items()
         }
-        self.row_frames = _select_columns(self._columns, ROW_FRAMES_PREFIX)
+        self.row_frames = _select_columns(self.columns_by_name, ROW_FRAMES_PREFIX)
         self._list_id = ""
         self._pictures = 0
 
@@ -334,7 +326,7 @@ class Manifest:
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
             _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
             for name in DRAWN_SIZE_COLUMNS:  # they decide where boxes lie, and whether a sample is bad
-                if (sizes := self._columns.get(f"extra.{name}")) is not None:
+                if (sizes := self.columns_by_name.get(f"extra.{name}")) is not None:
                     _digest_columns(digest, sizes.astype(np.int64, copy=False))
             of_images = [each.mtimes_ns for each in self.images.values()]
             of_images += [each.mtimes_ns for each in self.image_arrays.values()]
@@ -368,11 +360,6 @@ class Manifest:
         own = self.sizes[ids].astype(np.int64)
         return sum((image.lookup_bytes(ids) for image in self.images.values()), own)
 
-    @property
-    def columns_by_name(self) -> Mapping[str, ColumnArray]:
-        """All columns, as they are stored."""
-        return self._columns
-
     def label_column(self, name: str) -> LabelValues:
         """Returns the column of a label, as in `ScannedSamples`: (n,) or (n, k). Raises KeyError for an unknown one."""
         return self._widen_label_values(name, self._mapped_column(f"{LABEL_PREFIX}{name}"))
@@ -402,7 +389,7 @@ class Manifest:
 
     def lookup_drawn_size(self, sample_id: int) -> tuple[int, int] | None:
         """Returns the (height, width) that the labels of a sample were drawn on; None where the data do not say it."""
-        height, width = (self._columns.get(f"extra.{name}") for name in DRAWN_SIZE_COLUMNS)
+        height, width = (self.columns_by_name.get(f"extra.{name}") for name in DRAWN_SIZE_COLUMNS)
         if height is None or width is None or not width[sample_id]:
             return None
         return int(height[sample_id]), int(width[sample_id])
@@ -410,7 +397,7 @@ class Manifest:
     @property
     def has_weights(self) -> bool:
         """Whether samples have weights of their own."""
-        return "weights" in self._columns
+        return "weights" in self.columns_by_name
 
     def gather_weights(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Returns the weights of the samples `ids`, (B,): 1 unless the list has weights."""
@@ -423,7 +410,7 @@ class Manifest:
     def lookup_rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Returns the row of `arrays` of each sample. An id of -1, which is no sample, stays -1."""
         # Indexing with -1 reads the last row, which `where` then discards.
-        return np.where(ids < 0, ids, self._mapped_column("rows")[ids]) if "rows" in self._columns else ids
+        return np.where(ids < 0, ids, self._mapped_column("rows")[ids]) if "rows" in self.columns_by_name else ids
 
     def file_name(self, sample_id: int) -> bytes:
         """Returns the file name of a sample, relative to `root`, or its row in a file.
@@ -484,16 +471,16 @@ class Manifest:
 
     def close(self) -> None:
         """Drops the mapping; it ends with the last array taken from it."""
-        self._columns.clear()
+        self.columns_by_name.clear()
         self.images.clear()
         self.image_arrays.clear()
         self.row_frames.clear()
         self._names = self._display_names = None
 
     def _mapped_column(self, name: str) -> ColumnArray:
-        if not self._columns:
+        if not self.columns_by_name:
             raise self._closed_error()
-        return self._columns[name]
+        return self.columns_by_name[name]
 
     def _closed_error(self) -> ValueError:
         return ValueError(f"the manifest {str(self.path)!r} is closed")
@@ -671,12 +658,6 @@ def compute_extents(columns: Mapping[str, WritableColumn]) -> dict[str, ColumnEx
 
 def align_offset(offset: int) -> int:
     return -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES
-
-
-def encode_header(header: ManifestHeader) -> bytes:
-    """Returns the beginning of a manifest. The columns follow, each at a multiple of TENSOR_ALIGN_BYTES in the file."""
-    encoded = msgspec.json.encode(header)
-    return _PREFIX.pack(_MAGIC, VERSION, len(encoded), _compute_header_checksum(encoded)) + encoded
 
 
 def _compute_header_checksum(header: bytes) -> bytes:

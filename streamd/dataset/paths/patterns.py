@@ -208,8 +208,8 @@ def _glob_data(pattern: str, root: Path, key: str | None = None) -> list[bytes]:
     kept = []
     for name in names:
         left_out.add_file(name) if has_bookkeeping(name) else kept.append(name)
-    if key is not None and (said := str(left_out)):
-        _log.info("%s: left out: %s", key, said)
+    if key is not None:
+        left_out.log_names(key)
     return kept
 
 
@@ -311,22 +311,26 @@ class LeftOutNames:
         self.folders.update(other.folders)
         self.unreadable |= other.unreadable
 
+    def log_names(self, key: str) -> None:
+        """Logs what was left out, if anything was; `key` is the configuration key of the listing."""
+        if names := str(self):
+            _log.info("%s: left out: %s", key, names)
+
     def __str__(self) -> str:
         """Names what was left out, for a message; empty if nothing was."""
         parts: list[str] = []
-        for (name, what), count in _sort_by_count(self.folders):
+        folders, files = (
+            sorted(each.items(), key=lambda counted: (-counted[1], counted[0])) for each in (self.folders, self.files)
+        )
+        for (name, what), count in folders:
             if (name, what) in self.unreadable:
                 parts.append(f"{name} ({what}; not all of it can be read)")
             elif count > _COUNTED_FILES:
                 parts.append(f"more than {format_count(_COUNTED_FILES, 'file')} in {name} ({what})")
             else:
                 parts.append(f"{format_count(count, 'file')} in {name} ({what})")
-        parts += [f"{count:,} {name} ({what})" for (name, what), count in _sort_by_count(self.files)]
+        parts += [f"{count:,} {name} ({what})" for (name, what), count in files]
         return format_list(parts, _SHOWN_NAMES)
-
-
-def _sort_by_count(counted: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]]:
-    return sorted(counted.items(), key=lambda each: (-each[1], each[0]))
 
 
 def has_bookkeeping(path: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Images in WebDataset shards: `scan` lists them; `shard_reader` reads each at its offset.
 
-`samples` reads headers and groups the files of one key, `labels` reads the files beside an image.
+`samples` reads headers and groups the files of one key.
 """
 
 from __future__ import annotations

@@ -63,11 +63,6 @@ class TarMember(NamedTuple):
     offset: int
     size: int
 
-    @property
-    def next_header_offset(self) -> int:
-        """The offset of the next header."""
-        return self.offset + -(-self.size // _BLOCK_BYTES) * _BLOCK_BYTES
-
 
 class TarReader:
     """A tar of `size` bytes.
@@ -124,7 +119,10 @@ class TarReader:
                     if any(key.startswith(b"GNU.sparse.") for key in records):
                         raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
             else:
-                name = long_name or _parse_member_name(block)
+                # GNU tars have times where the prefix of a name is.
+                prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""
+                base = block[:100].partition(b"\0")[0]
+                name = long_name or (prefix + b"/" + base if prefix else base)
                 size = size if long_size is None else long_size
                 size = 0 if kind in _KINDS_WITHOUT_BYTES else size
                 long_name = long_size = None
@@ -173,12 +171,6 @@ def _parse_whole_number(digits: bytes, base: int, place: int) -> int:
         return int(digits, base)
     except ValueError:  # an 8 or a 9 among octal digits
         raise _damaged_error(place) from None
-
-
-def _parse_member_name(block: bytes) -> bytes:
-    name = block[:100].partition(b"\0")[0]
-    prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""  # GNU tars have times there
-    return prefix + b"/" + name if prefix else name
 
 
 def _parse_pax_records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]:
@@ -258,7 +250,7 @@ def read_shard(
     try:
         for member in shard.tar.read_members():
             _add_member(shard, others, member, key)
-            end = member.next_header_offset
+            end = member.offset + -(-member.size // _BLOCK_BYTES) * _BLOCK_BYTES
             if len(shard.images) % PROGRESS_FILES == 0:
                 progress(len(shard.images))
     except TruncatedTarError as error:

@@ -56,8 +56,14 @@ def read_data_yaml(path: Path, part: YoloPart, key: str) -> YoloData:
     places = data[name] if isinstance(data[name], list) else [data[name]]
     if not places or not all(isinstance(each, str) and each and is_encodable(each) for each in places):
         raise ConfigError(f"{where}: {name} must be a folder, a list file, or a list of these; correct it")
-    found = tuple(_locate(each, base, path.parent) for each in places)
-    return YoloData(_parse_class_names(data, where), base, found, has_points=data.get("kpt_shape") is not None)
+    found: list[Path] = []
+    for each in places:
+        found.append(Path(os.path.abspath(base / each)))  # noqa: PTH100 - resolve() would follow links
+        # Many exports write ../train/images for a folder beside the data.yaml.
+        if each.startswith(_UP) and not found[-1].exists():
+            beside = Path(os.path.abspath(path.parent / each.removeprefix(_UP)))  # noqa: PTH100 - as above
+            found[-1] = beside if beside.exists() else found[-1]
+    return YoloData(_parse_class_names(data, where), base, tuple(found), has_points=data.get("kpt_shape") is not None)
 
 
 def load_data_yaml(path: Path, key: str) -> Mapping[str, Any]:
@@ -80,15 +86,6 @@ def load_data_yaml(path: Path, key: str) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise ConfigError(f"{key}: {format_path(path)} has no keys; a data.yaml has names, train and val")
     return data
-
-
-def _locate(place: str, base: Path, folder: Path) -> Path:
-    """Returns the path of a folder or list. Many exports write ../train/images for a folder beside the data.yaml."""
-    found = Path(os.path.abspath(base / place))  # noqa: PTH100 - resolve() would follow links
-    if place.startswith(_UP) and not found.exists():
-        beside = Path(os.path.abspath(folder / place.removeprefix(_UP)))  # noqa: PTH100 - as above
-        return beside if beside.exists() else found
-    return found
 
 
 def _parse_class_names(data: Mapping[str, Any], where: str) -> tuple[int | str, ...]:

@@ -19,9 +19,10 @@ import pyarrow as pa
 from streamd.core.host import read_regular_file
 from streamd.core.spec import LabelSpec
 from streamd.dataset.files import lookup
-from streamd.dataset.files.folder import FolderWalk, log_left_out_names
+from streamd.dataset.files.folder import FolderWalk
 from streamd.dataset.labels.boxes import DEFAULT_BOX_LABELS, Objects, build_box_label, get_own_box_rule
 from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.labels.encode import LabelPlace
 from streamd.dataset.labels.text_encoding import decode_text, split_lines
 from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples, build_label_key
 from streamd.dataset.paths.confined import (
@@ -81,10 +82,9 @@ def scan_yolo(
         reader = LabelReader(root, f"{key}.path", len(data.classes), has_points=data.has_points)
         boxes = reader.read_boxes(names, progress)
         for name, label in wanted.items():
-            rule, where = get_own_box_rule(label, "cxcywh", "fraction"), build_label_key(stream, name)
-            values[name], specs[name] = build_box_label(
-                name, rule, boxes, data.classes, lambda row: format_path(names[row]), where
-            )
+            place = LabelPlace(name, build_label_key(stream, name), lambda row: format_path(names[row]))
+            rule = get_own_box_rule(label, "cxcywh", "fraction")
+            values[name], specs[name] = build_box_label(place, rule, boxes, data.classes)
     sizes, mtimes_ns = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
     return ScannedSamples(root, names, sizes, mtimes_ns, values, specs, frozenset())
 
@@ -118,7 +118,7 @@ def _list_place(place: Path, base: Path, root: Path, key: str, progress: Callabl
         return list(files), sizes, mtimes_ns
     walk = FolderWalk(key, ConfinedRoot(os.fsencode(root), key), progress)
     walk.walk_folder(os.fsencode(os.path.relpath(place, root)) if place != root else b"", ())
-    log_left_out_names(walk)
+    walk.left_out.log_names(key)
     return walk.files, np.array(walk.sizes, np.int64), np.array(walk.mtimes_ns, np.int64)
 
 
@@ -180,7 +180,7 @@ class LabelReader:
         `owners` has the picture of each file of labels. Files of pictures that are there, and in no list, are none.
         """
         stems: dict[bytes, set[bytes]] = {}  # of the pictures that are there, by the folder of their files of labels
-        for label_folder, folder in {(_split_folder(name), _split_folder(owners[name])) for name in owners}:
+        for label_folder, folder in {(posixpath.dirname(name), posixpath.dirname(owners[name])) for name in owners}:
             pictures = (name for name in self._list_names(folder) if name.lower().endswith(IMAGE_SUFFIXES))
             stems.setdefault(label_folder, set()).update(name.rpartition(b".")[0] for name in pictures)
         found = []
@@ -255,10 +255,6 @@ class LabelReader:
     def _build_line_error(self, fields: Sequence[str], path: bytes, line: int, why: str) -> ConfigError:
         text = " ".join(fields)[:_SHOWN_CHARS]
         return ConfigError(f"{self._key}: {format_path(path)}, line {line}, holds {text!r}, {why}; correct it")
-
-
-def _split_folder(name: bytes) -> bytes:
-    return name.rpartition(b"/")[0]
 
 
 def find_label_name(picture: bytes) -> bytes:

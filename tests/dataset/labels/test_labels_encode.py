@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_labels_tags import place
 
 from streamd.dataset.labels.encode import (
+    LabelPlace,
     build_category_label,
     build_number_label,
     build_string_label,
@@ -22,7 +23,7 @@ def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[
     """What a category makes of one sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, _ = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
+    values, _ = build_category_label(LabelPlace("animal", "labels.animal", place), levels, codes, fixed)
     return [int(value) for value in values]
 
 
@@ -91,49 +92,49 @@ def test_an_unknown_class_is_named_with_its_line_and_the_near_one() -> None:
 
 
 def test_numbers_carry_mean_and_standard_deviation() -> None:
-    values, spec = build_number_label("angle", "float", np.array([0.0, 1.0, 2.0]), place, "labels.angle")
+    values, spec = build_number_label(LabelPlace("angle", "labels.angle", place), "float", np.array([0.0, 1.0, 2.0]))
     assert values.dtype == "float32"
     assert values.tolist() == [0.0, 1.0, 2.0]
     assert spec.mean == 1.0
     assert spec.std == pytest.approx((2 / 3) ** 0.5)
-    values, spec = build_number_label("count", "int", np.array([2**60 + 1, 3]), place, "labels.count")
+    values, spec = build_number_label(LabelPlace("count", "labels.count", place), "int", np.array([2**60 + 1, 3]))
     assert values.tolist() == [2**60 + 1, 3]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_a_float_that_is_not_finite_is_refused_with_its_line(value: float) -> None:
     with pytest.raises(ConfigError, match=r"labels\.angle: line 3 holds .* not a finite number"):
-        build_number_label("angle", "float", np.array([0.0, value]), place, "labels.angle")
+        build_number_label(LabelPlace("angle", "labels.angle", place), "float", np.array([0.0, value]))
 
 
 @pytest.mark.parametrize("value", [1.5, np.nan])
 def test_an_int_that_is_not_whole_is_refused_with_all_its_lines(value: float) -> None:
     with pytest.raises(ConfigError, match=r"line 2 holds .* \(also line 4 .*\), which is not a whole number"):
-        build_number_label("count", "int", np.array([value, 1.0, value]), place, "labels.count")
+        build_number_label(LabelPlace("count", "labels.count", place), "int", np.array([value, 1.0, value]))
 
 
 @pytest.mark.parametrize("value", [np.inf, 2.0**63, -1e300])
 def test_an_int_beyond_64_bits_is_refused_with_its_line(value: float) -> None:
     with pytest.raises(ConfigError, match=r"line 3 holds .*, which is not a number that int64 can hold"):
-        build_number_label("count", "int", np.array([1.0, value]), place, "labels.count")
+        build_number_label(LabelPlace("count", "labels.count", place), "int", np.array([1.0, value]))
 
 
 def test_a_string_is_as_wide_as_the_longest_text_in_bytes() -> None:
-    values, spec = build_string_label("caption", ["käse".encode(), b"", b"ab"], place, "labels.caption")
+    values, spec = build_string_label(LabelPlace("caption", "labels.caption", place), ["käse".encode(), b"", b"ab"])
     assert (values.dtype.str, spec.text_bytes, spec.dtype) == ("|S5", 5, "S5")
     assert [value.decode() for value in values] == ["käse", "", "ab"]
-    values, spec = build_string_label("caption", [b"", b""], place, "labels.caption")
+    values, spec = build_string_label(LabelPlace("caption", "labels.caption", place), [b"", b""])
     assert (values.tolist(), spec.text_bytes, spec.dtype) == ([b"", b""], 0, "S1")
 
 
 def test_a_string_beyond_the_bound_is_refused_with_its_line() -> None:
-    assert build_string_label("caption", [b"x" * 1024], place, "labels.caption")[1].text_bytes == 1024
+    assert build_string_label(LabelPlace("caption", "labels.caption", place), [b"x" * 1024])[1].text_bytes == 1024
     with pytest.raises(
         ConfigError, match=r"labels\.caption: line 3 holds a text of 1025 bytes; strings have at most 1024"
     ):
-        build_string_label("caption", [b"", b"x" * 1025], place, "labels.caption")
+        build_string_label(LabelPlace("caption", "labels.caption", place), [b"", b"x" * 1025])
 
 
 def test_a_string_with_a_nul_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"line 2 holds a text with a NUL"):
-        build_string_label("caption", [b"a\0"], place, "labels.caption")
+        build_string_label(LabelPlace("caption", "labels.caption", place), [b"a\0"])

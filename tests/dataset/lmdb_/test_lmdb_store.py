@@ -47,7 +47,7 @@ def test_a_write_is_noticed_by_the_commit_number_even_if_size_and_mtime_stay(ope
 
 
 def test_a_write_that_replaces_an_image_does_not_overwrite_the_listed_one(opened: OpenedStore, path: Path) -> None:
-    (offset,) = cast("LmdbStore", opened.store)._find_offsets(np.array([3], np.int64))
+    offset = cast("LmdbStore", opened.store)._find_offsets(np.array([3], np.int64)).item()
     put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=False)
     assert path.read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
     assert opened.gather(3)[1] == [False]

@@ -16,7 +16,7 @@ from support.served_folder import change_times, serve
 from support.tar_shards import pack
 
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.root_proof import choose_expected_files, find_absence_reason, is_root_proven
+from streamd.dataset.paths.open_beneath import choose_expected_files, find_absence_reason, is_root_proven
 from streamd.limits import PROOF_SAMPLES
 
 Serve = Callable[..., ServedStream]

@@ -13,7 +13,8 @@ from test_tar_samples import shard_of
 
 from streamd.dataset.labels.cells import SourceRows
 from streamd.dataset.sources import BoxRule, LabelSource
-from streamd.dataset.tar.labels import (
+from streamd.dataset.tar.samples import read_shard
+from streamd.dataset.tar.scan import (
     FieldValue,
     TarLabelSource,
     build_label_columns,
@@ -21,7 +22,6 @@ from streamd.dataset.tar.labels import (
     find_label_sources,
     read_label_values,
 )
-from streamd.dataset.tar.samples import read_shard
 from streamd.errors import ConfigError
 
 META = {"angle": -0.25, "tags": ["a", "b"], "ok": True, "n": 7, "none": None, "box": [[1, 2]], "at": {"x": 1}}

@@ -10,8 +10,7 @@ from support.stored_numbers import Numbers, build_numbers, encode_npy, encode_pn
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import decode_image
 from streamd.decode.geometry import draw_geometry
-from streamd.decode.raw.decode import read_raw_picture
-from streamd.decode.raw.picture import RawForm, resize_numbers
+from streamd.decode.raw import RawForm, read_raw_picture, resize_numbers
 from streamd.decode.resize import BadImageError
 
 NUMBERS = build_numbers(20, 30, 4, "uint16")

@@ -13,8 +13,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from streamd.decode.raw.decode import read_raw_picture
-from streamd.decode.raw.picture import RawForm
+from streamd.decode.raw import RawForm, read_raw_picture
 
 PACKAGES: Final = ("matplotlib", "skimage", "networkx", "playwright", "scipy", "importlinter", "numpy")
 PLAIN_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA"})  # in which Pillow changes no number

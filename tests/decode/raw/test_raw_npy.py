@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from support.stored_numbers import build_numbers, encode_npy
 
-from streamd.decode.raw.decode import read_raw_npy
-from streamd.decode.raw.picture import RawForm
+from streamd.decode.raw import RawForm, read_raw_npy
 from streamd.decode.resize import BadImageError
 
 NUMBERS = build_numbers(7, 9, 4, "uint16")

@@ -9,7 +9,7 @@ from support.stored_numbers import Numbers, build_numbers
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.geometry import Geometry, compute_random_crop_draws, draw_geometry
-from streamd.decode.raw.picture import resize_numbers
+from streamd.decode.raw import resize_numbers
 
 BILINEAR = Image.Resampling.BILINEAR
 

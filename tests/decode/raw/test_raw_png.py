@@ -10,8 +10,7 @@ from PIL import Image
 from support.smooth_pictures import encoded, png
 from support.stored_numbers import build_numbers, build_png_chunk, encode_png
 
-from streamd.decode.raw.decode import read_raw_png
-from streamd.decode.raw.picture import RawForm
+from streamd.decode.raw import RawForm, read_raw_png
 from streamd.decode.resize import BadImageError
 
 CHUNKS = {
