@@ -35,8 +35,8 @@ def takes_own_picture(image: ImageConfig, source: DataSource) -> bool:
 
 def find_frame_rule(image: ImageConfig, images: Images) -> FrameRule | None:
     """Returns the rule of an image that is a clip, its own or that of the image that it follows."""
-    shown = image.find_shown(images)
-    return None if shown.frames is None else shown.frames.rule
+    frames = image.find_shown(images).frames
+    return None if frames is None else FrameRule(frames.by, frames.order, frames.offsets, frames.edge)
 
 
 def build_image_sources(images: Images, source: DataSource) -> dict[str, ImageSource]:

@@ -336,21 +336,13 @@ def _list_label_rules(stream: StreamConfig) -> Iterator[Rule]:
 
 def list_unserved_settings(config: Config) -> list[str]:
     """Returns a sentence, with its key path, for each setting that is valid but not served by this version."""
-    return [
-        f"{place}: {what} not served by this version; {remedy}"
-        for is_unserved, place, what, remedy in _list_unserved_rules(config)
-        if is_unserved
-    ]
-
-
-def _list_unserved_rules(config: Config) -> Iterator[tuple[bool, str, str, str]]:
-    """Yields whether a setting is unserved, its key path, what it "is", and what to do instead."""
-    local = [endpoint for endpoint in config.listen or () if endpoint.startswith("ipc://")]
-    yield len(local) > 1, "listen", "more than one ipc:// endpoint is", "name one"
+    found: list[tuple[str, str, str]] = []  # the key path, what "is" not served, and what to do instead
+    if len([endpoint for endpoint in config.listen or () if endpoint.startswith("ipc://")]) > 1:
+        found.append(("listen", "more than one ipc:// endpoint is", "name one"))
     # The listing process and the workers receive the path in UTF-8.
     folder = str(config.base_folder)
-    why = f"a configuration in {folder!a}, whose name is not UTF-8, is"
-    yield not is_encodable(folder), "streams", why, "keep it elsewhere"
+    if not is_encodable(folder):
+        found.append(("streams", f"a configuration in {folder!a}, whose name is not UTF-8, is", "keep it elsewhere"))
     for stream_name, stream in config.streams.items():
         above, kind = f"streams.{stream_name}", stream.source.kind
         # A .npy file may stand beside any source; a named array must lie in a source of kind hdf5.
@@ -359,19 +351,14 @@ def _list_unserved_rules(config: Config) -> Iterator[tuple[bool, str, str, str]]
             froms["weights"] = stream.weights.source
         for key, source in froms.items():
             place = f"{above}.{key}.from"
-            yield (
-                isinstance(source, tuple) and any(_names_stored_array(each) or parse_npy_path(each) for each in source),
-                place,
-                "an array among columns is",
-                "use columns, or one array of several numbers per row",
-            )
-            yield (
-                kind != "hdf5" and _names_stored_array(source),
-                place,
-                f"an array of kind {kind} is",
-                "use a column, or a file: labels.npy",
-            )
-        yield stream.pace.lockstep_s is not None, f"{above}.pace", "lockstep is", "use free"
+            if isinstance(source, tuple) and any(_names_stored_array(each) or parse_npy_path(each) for each in source):
+                remedy = "use columns, or one array of several numbers per row"
+                found.append((place, "an array among columns is", remedy))
+            if kind != "hdf5" and _names_stored_array(source):
+                found.append((place, f"an array of kind {kind} is", "use a column, or a file: labels.npy"))
+        if stream.pace.lockstep_s is not None:
+            found.append((f"{above}.pace", "lockstep is", "use free"))
+    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in found]
 
 
 def _names_stored_array(source: object) -> bool:

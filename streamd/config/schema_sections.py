@@ -64,11 +64,9 @@ from streamd.dataset.sources import (
     IS_PATTERN,
     ArrayForm,
     BoxFormat,
-    BoxRule,
     ClassNumbers,
     DataSource,
     FrameEdge,
-    FrameRule,
     RawNumbers,
     Scalar,
 )
@@ -128,15 +126,6 @@ class LabelConfig(ConfigModel):
             if name not in _BOX_KEYS or value is not None:
                 yield name, value
 
-    @property
-    def box_rule(self) -> BoxRule | None:
-        """The rule for boxes and points; None for other types."""
-        if self.most is None:
-            return None
-        return BoxRule(
-            self.most, self.format or "xyxy", self.unit or "pixel", self.min_visible or 0.0, self.image or ""
-        )
-
     def list_rules(self) -> Iterator[Rule]:
         """Yields which keys go with which type."""
         for key, written in _BOX_KEYS.items():
@@ -153,34 +142,12 @@ class LabelConfig(ConfigModel):
             f"a label of type {self.type} has no classes; use type: category, or leave classes out",
         )
 
-    @property
-    def file(self) -> Path | None:
-        """The .npy file that holds the label; None if it comes from another place."""
-        return parse_npy_path(self.source)
-
 
 class WeightsConfig(ConfigModel):
     """The weight of each sample. `source` is the value of `from`; formats read weights as one more label."""
 
     source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
     """The column that holds one number, 0 or more, per sample; or an array: file.npy, or /array in an HDF5 file."""
-
-    @property
-    def type(self) -> Literal["weight"]:
-        return "weight"
-
-    @property
-    def box_rule(self) -> None:
-        """None: weights are no boxes."""
-
-    @property
-    def classes(self) -> None:
-        """None: weights have no classes."""
-
-    @property
-    def file(self) -> Path | None:
-        """The .npy file that holds the weights; None if they come from another place."""
-        return parse_npy_path(self.source)
 
 
 class ShuffleConfig(ConfigModel):
@@ -357,11 +324,6 @@ class FramesConfig(ConfigModel):
     """What becomes of a row at an end of its sequence that lacks a frame: repeat takes the nearest row instead, drop
     leaves the sample out.
     """
-
-    @property
-    def rule(self) -> FrameRule:
-        """The rule in the form that dataset formats read."""
-        return FrameRule(self.by, self.order, self.offsets, self.edge)
 
 
 class ImageConfig(ConfigModel):
