@@ -128,11 +128,11 @@ def inspect_data(path: Path, progress: ProgressDisplay, max_files: int | None = 
             streams = [replace(each, expected=(config.expect or {}).get(each.spec.name)) for each in opened]
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
-            progress.start_reading(sum(tally.ids.size for tally in tallies))
+            progress.start_phase(sum(tally.ids.size for tally in tallies))
 
             def add_group_result(seen: GroupResult) -> None:
                 tallies[seen.stream].add_group_result(seen)
-                progress.advance_reading(len(seen.ids))
+                progress.advance(len(seen.ids))
 
             commands = [stream.build_open_command(number) for number, stream in enumerate(streams)]
             work = chain.from_iterable(

@@ -526,7 +526,7 @@ class _PackRun:
             self._stream.quarantine.append_new_bad_samples(known_bad)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", spec.sample_bytes)
-            self._progress.start_phase(packing, spec.samples, account.done_samples)
+            self._progress.start_phase(spec.samples, account.done_samples, packing)
             began_s = time.monotonic()
             with ThreadPoolExecutor(1, "writer") as thread:
                 decoder.request_batches_from(account.next_batch_index)
@@ -542,7 +542,7 @@ class _PackRun:
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
         reading_back = Phase("reading back", "read back", "sample", self._stream.spec.sample_bytes)
-        self._progress.start_phase(reading_back, journaled_pack.checksum.rows)
+        self._progress.start_phase(journaled_pack.checksum.rows, phase=reading_back)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
             found = found.with_added_rows(sums)
