@@ -243,9 +243,7 @@ class StreamConfig(ConfigModel):
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
 
-    def list_rules(self) -> Iterator[Rule]:
-        """Yields what goes together in a stream."""
-        return list_stream_rules(self)
+    list_rules = list_stream_rules
 
 
 class Config(ConfigModel):

@@ -123,16 +123,12 @@ class LiveFeed:
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._daemon: MonitoredDaemon | None = None
+        self.daemon: MonitoredDaemon | None = None  # the one to report on, once there is one
         self._host = socket.gethostname()
         self._last_status: DaemonStatus | None = None
         self._last_status_s = -_MAX_SNAPSHOT_AGE_S
         self._events = _EncodedEvents(b"", b"")
         self._closing = asyncio.Event()
-
-    def set_monitored_daemon(self, daemon: MonitoredDaemon) -> None:
-        """Reports on this daemon from now on."""
-        self._daemon = daemon
 
     def close(self) -> None:
         """Ends all event streams."""
@@ -161,13 +157,13 @@ class LiveFeed:
 
     def encode_current_event(self, *, is_full: bool) -> bytes:
         """Returns the event of now, in full or without the reasons that may name files."""
-        if self._daemon is None:
+        if self.daemon is None:
             return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
         if now_s >= self._last_status_s + _MIN_SNAPSHOT_INTERVAL_S:
             # All pages share one previous status: how many pages are open changes no count.
             before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
-            snapshot, streams = take_snapshot(self._daemon), self._daemon.streams
+            snapshot, streams = take_snapshot(self.daemon), self.daemon.streams
             status = self._last_status = snapshot.status
             self._last_status_s = now_s
             whole = discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
@@ -306,7 +302,7 @@ class Monitor:
         """Reports on this daemon from now on."""
         self._daemon, self._exposition = daemon, MetricsExposition(partial(take_snapshot, daemon))
         self._batch_drawer = BatchDrawer(daemon.batch_preview, daemon.stats)
-        self._live_feed.set_monitored_daemon(daemon)
+        self._live_feed.daemon = daemon
 
     async def run(self) -> None:
         """Answers requests until it is cancelled, then closes all connections."""
