@@ -21,12 +21,12 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 
 from streamd.config.fields import (
     BatchSize,
+    BrokenRule,
     ConfigModel,
     Endpoint,
     HostPort,
     Memory,
     Remainder,
-    Rule,
     Text,
     Transform,
     Workers,
@@ -307,11 +307,11 @@ class Config(ConfigModel):
             "trainers hold so much, the kernel ends processes; set less"
         )
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields that identities are expected of streams that there are."""
         for name in self.expect or ():
-            why = f"there is no such stream{suggest_name(name, self.streams)}"
-            yield name not in self.streams, ("expect", name), why
+            if name not in self.streams:
+                yield ("expect", name), f"there is no such stream{suggest_name(name, self.streams)}"
 
     @property
     def local_endpoint(self) -> str | None:
