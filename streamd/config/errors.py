@@ -7,7 +7,7 @@ values in another form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, get_args
 
 from pydantic_core import ErrorDetails
@@ -229,50 +229,40 @@ def _has_stream_keys(value: object) -> bool:
     return isinstance(value, Mapping) and not {"source", "like"}.isdisjoint(value)
 
 
-def _format_unknown_key(error: ErrorDetails) -> str:
-    """Returns the first of these sentences that holds: not served, of another place, of another tool, misspelled."""
+def _explain_unknown_key(error: ErrorDetails) -> Iterator[str]:
+    """Yields what may be said, the likeliest first: not served, of another place, of another tool, or misspelled."""
     place, value = error["loc"], error["input"]
     owner, key = _find_model_of_key(place), str(place[-1])
     known = _list_keys(owner)
     is_of_source = owner in SOURCE_MODELS.values()
     kind, kinds = place[3] if is_of_source else "", _list_kinds_with_key(key, value)
     parts = [name for name, model in SECTION_MODELS.items() if model is not owner and key in _list_keys(model)]
-    part = parts[0] if parts and key != "kind" else ""
     # A key that differs from one of this source only by an s is meant as that one, and not as another kind's. A table's
     # `images` means its `image`, and not the key of a stream, unless it has keys of its own.
     is_near = is_of_source and not {f"{key}s", key.removesuffix("s")}.isdisjoint(known)
     may_move = not is_near or isinstance(value, Mapping)
+    if key in UNSERVED_KEYS:
+        yield f"is not in this version; {UNSERVED_KEYS[key]}"
+    if owner is Config and _has_stream_keys(value):
+        yield "unknown key; it looks like a stream: write it under streams"
+    if is_of_source and kinds and not is_near:
+        yield f"belongs to kind {_join_choices(kinds)}, but kind is {kind}; remove it, or change the kind"
+    if may_move and owner is not StreamConfig and key in _list_keys(StreamConfig):
+        yield "is a key of a stream: write it under streams.NAME"
+    if may_move and owner is not Config and key in _list_keys(Config):
+        yield "is a key of the whole file: write it at the top level"
+    if owner is StreamConfig and _list_kinds_with_key(key, None):
+        yield f"is a key of source: write it as source: {{{key}: ...}}"
+    if may_move and parts and key != "kind":
+        yield f"is a key of {parts[0]}: write it as {parts[0]}: {{{key}: ...}}"
+    if may_move and owner is not LabelConfig and key in _list_keys(LabelConfig):
+        yield f"is a key of a label: write it as labels: {{NAME: {{{key}: ...}}}}"
+    if ":" in key:
+        yield "unknown key; put a space after the colon"
     # A word of another tool that is also one of ours in other letters means ours.
-    is_foreign = key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known)
-    answers = (
-        (key in UNSERVED_KEYS, f"is not in this version; {UNSERVED_KEYS.get(key)}"),
-        (owner is Config and _has_stream_keys(value), "unknown key; it looks like a stream: write it under streams"),
-        (
-            bool(is_of_source and kinds and not is_near),
-            f"belongs to kind {_join_choices(kinds)}, but kind is {kind}; remove it, or change the kind",
-        ),
-        (
-            may_move and owner is not StreamConfig and key in _list_keys(StreamConfig),
-            "is a key of a stream: write it under streams.NAME",
-        ),
-        (
-            may_move and owner is not Config and key in _list_keys(Config),
-            "is a key of the whole file: write it at the top level",
-        ),
-        (
-            owner is StreamConfig and bool(_list_kinds_with_key(key, None)),
-            f"is a key of source: write it as source: {{{key}: ...}}",
-        ),
-        (may_move and bool(part), f"is a key of {part}: write it as {part}: {{{key}: ...}}"),
-        (
-            may_move and owner is not LabelConfig and key in _list_keys(LabelConfig),
-            f"is a key of a label: write it as labels: {{NAME: {{{key}: ...}}}}",
-        ),
-        (":" in key, "unknown key; put a space after the colon"),
-        (is_foreign, f"unknown key; {FOREIGN_KEYS.get(key.casefold())}"),
-        (True, f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"),
-    )
-    return next(sentence for holds, sentence in answers if holds)
+    if key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known):
+        yield f"unknown key; {FOREIGN_KEYS[key.casefold()]}"
+    yield f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"
 
 
 def _list_kinds_with_key(key: str, value: object) -> list[str]:
@@ -335,7 +325,7 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "missing": lambda error: "; ".join(
         ["is missing", *([MISSING_KEY_HINTS[error["loc"][-1]]] if error["loc"][-1] in MISSING_KEY_HINTS else [])]
     ),
-    "extra_forbidden": _format_unknown_key,
+    "extra_forbidden": lambda error: next(_explain_unknown_key(error)),
     "invalid_key": _tell("a key must be text; put it in quotes"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), _format_needed_keys),
     "union_tag_not_found": lambda _: f"kind is missing; use {_join_choices(list(SOURCE_MODELS))}",

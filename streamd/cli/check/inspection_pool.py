@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, ProtocolError, StreamdError, format_open_failure
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
+from streamd.ipc.progress_page import WorkerPhase
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
     GroupResult,
@@ -190,14 +190,10 @@ class _RestartingWorker:
 
     # --- the methods of WorkerListener
 
-    def on_worker_started(self, worker: Any) -> None:
-        """Is never called, since there is no WorkerPool."""
+    def _ignore_event(self, *_: object, **__: object) -> None:
+        """Does nothing: there is no WorkerPool that starts workers, and the worker may wait."""
 
-    def on_worker_died(self, worker: Any, death: WorkerDied) -> None:
-        """Is never called, as above."""
-
-    def on_worker_waiting(self, worker: Any, progress: RowProgress) -> None:
-        """Is never called, since the worker may wait."""
+    on_worker_started = on_worker_died = on_worker_waiting = _ignore_event
 
     def on_worker_reports(self, worker: _InspectingProcess, reports: Sequence[WorkerReport]) -> None:
         """Completes the answer with the last of the reports that belong to it."""
