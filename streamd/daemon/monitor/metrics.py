@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
@@ -39,6 +39,12 @@ MetricRows = Iterable[tuple[Sequence[str], float | StageHistogram | None]]  # va
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
+_FAMILIES: Final[dict[MetricKind, Callable[..., Any]]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "info": InfoMetricFamily,
+}
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
 _LINES_PER_TURN: Final = 50  # about half a millisecond
 
@@ -58,29 +64,18 @@ class MetricSpec:
 
     def build_family(self, snapshot: MonitorSnapshot) -> Metric | None:
         """Returns the metric with its values; None if there is no such metric."""
-        rows, name = self.read(snapshot), f"streamd_{self.name}"
+        rows = self.read(snapshot)
         if rows is None:
             return None
-        shown = [(labels, value) for labels, value in rows if value is not None]
-        if self.kind == "histogram":
-            histogram = HistogramMetricFamily(name, self.text, labels=self.labels)
-            for labels, times in shown:
-                assert isinstance(times, StageHistogram)  # noqa: S101 - as the row says
-                counts = map(float, accumulate(times.bucket_counts))
-                histogram.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), times.total_s)
-            return histogram
-        if self.kind == "info":
-            info = InfoMetricFamily(name, self.text, labels=self.labels)
-            for labels, _ in shown:
-                info.add_metric(labels, {})
-            return info
-        family = (GaugeMetricFamily if self.kind == "gauge" else CounterMetricFamily)(
-            name, self.text, labels=self.labels
-        )
-        for labels, value in shown:
-            assert not isinstance(value, StageHistogram)  # noqa: S101 - as the row says
-            family.add_metric(labels, value)
-        return family
+        family: Any = _FAMILIES[self.kind](f"streamd_{self.name}", self.text, labels=self.labels)
+        for labels, value in rows:
+            if isinstance(value, StageHistogram):
+                counts = map(float, accumulate(value.bucket_counts))
+                family.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), value.total_s)
+            elif value is not None:
+                family.add_metric(labels, {} if self.kind == "info" else value)
+        metric: Metric = family  # without what each kind of its own takes for values
+        return metric
 
 
 # --- what a row reads
