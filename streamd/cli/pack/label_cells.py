@@ -239,25 +239,23 @@ def build_encoded_image_settings(
 
     `is_delivered`: the images have the size of the stream already.
     """
-    keys = {name: _build_encoded_keys(image, spec, is_delivered=is_delivered) for name, image in spec.images.items()}
+    keys: dict[str, dict[str, object]] = {}
+    for name, image in spec.images.items():
+        numbers, size = _build_number_keys(image, spec), [image.height, image.width]
+        if is_delivered:
+            keys[name] = {"size": size, **numbers}
+        elif image.like is not None:
+            other = spec.images[image.like]
+            own = {} if size == [other.height, other.width] else {"size": size}
+            keys[name] = {"like": image.like, **own, **numbers}
+        else:
+            resize = {} if image.resize == "stretch" else {"resize": image.resize}
+            exact = {"exact": True} if image.exact else {}
+            drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
+            keys[name] = {"size": size, **numbers, **resize, **exact, **drawn}
     if suffixes is None:
         return {"image": keys[ONLY_IMAGE]}
     return {"images": {name: {"from": suffixes[name], **own} for name, own in keys.items()}}
-
-
-def _build_encoded_keys(image: ImageSpec, spec: StreamSpec, *, is_delivered: bool) -> dict[str, object]:
-    numbers = _build_number_keys(image, spec)
-    size = [image.height, image.width]
-    if is_delivered:
-        return {"size": size, **numbers}
-    if image.like is not None:
-        other = spec.images[image.like]
-        own = {} if size == [other.height, other.width] else {"size": size}
-        return {"like": image.like, **own, **numbers}
-    resize = {} if image.resize == "stretch" else {"resize": image.resize}
-    exact = {"exact": True} if image.exact else {}
-    drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
-    return {"size": size, **numbers, **resize, **exact, **drawn}
 
 
 def _build_number_keys(image: ImageSpec, spec: StreamSpec) -> dict[str, object]:
