@@ -206,7 +206,7 @@ def demo(
             raise MissingExtraError(library, extra, "streamd demo")
     from streamd.cli.demo import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
 
-    run_demo(QUICK_DEMO if quick else FULL_DEMO, output)
+    run_demo(*(QUICK_DEMO if quick else FULL_DEMO), output)
 
 
 def show(
