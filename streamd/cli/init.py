@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.options import (
-    DEFAULT_CONFIG,
-    SIZE_HELP,
-    EncodingOption,
-    LabelOption,
-    RootOption,
-    parse_size_option,
-)
+from streamd.cli.options import DEFAULT_CONFIG, SIZE_HELP, EncodingOption, LabelOption, RootOption, parse_size_option
 from streamd.cli.terminal import capture_source_notes
 from streamd.core.text import escape_unprintable, format_count
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError

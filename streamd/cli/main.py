@@ -152,12 +152,7 @@ def serve(
 
 
 def _choose_config_source(
-    path: Path | None,
-    config: Path | None,
-    size: tuple[int, int] | None,
-    choices: Mapping[str, Any],
-    *,
-    level: int,
+    path: Path | None, config: Path | None, size: tuple[int, int] | None, choices: Mapping[str, Any], *, level: int
 ) -> ConfigInput:
     """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
     if path is not None and config is not None:

@@ -188,9 +188,7 @@ DataPath = Annotated[
 DataGlob = Annotated[Text, AfterValidator(resolve_path)]
 Identity = Annotated[str, Field(strict=True, pattern="^[0-9a-f]{32}$"), RefusedAs("identity")]
 Transform = Annotated[
-    str,
-    Field(strict=True, pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
-    RefusedAs("transform"),
+    str, Field(strict=True, pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]), RefusedAs("transform")
 ]
 HostPort = Annotated[
     str,
@@ -284,12 +282,7 @@ Size = Annotated[
     RefusedAs("image_size"),
 ]
 CropScale = Annotated[tuple[_CropShare, _CropShare], _LIST, _ASCENDING, RefusedAs("bounds")]
-CropRatio = Annotated[
-    tuple[_WidthByHeight, _WidthByHeight],
-    _LIST,
-    _ASCENDING,
-    RefusedAs("bounds"),
-]
+CropRatio = Annotated[tuple[_WidthByHeight, _WidthByHeight], _LIST, _ASCENDING, RefusedAs("bounds")]
 PixelRange = Annotated[
     tuple[_Number, _Number],
     _LIST,

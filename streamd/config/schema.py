@@ -103,8 +103,7 @@ EngineKey = Annotated[EngineConfig, _accept_word("kind", EngineKind | EngineConf
 WeightsKey = Annotated[WeightsConfig | None, _accept_word("from", Text | WeightsConfig | None, "weights")]
 PaceKey = Annotated[PaceConfig, BeforeValidator(_parse_pace, json_schema_input_type=Literal["free"] | PaceConfig)]
 ListenKey = Annotated[
-    tuple[Endpoint, ...] | None,
-    BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+    tuple[Endpoint, ...] | None, BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None)
 ]
 
 
@@ -353,10 +352,7 @@ def build_json_schema() -> JsonSchema:
         "required": ["source"],
     }
     sized = {
-        "anyOf": [
-            {"properties": {"image": {"required": ["size"]}}, "required": ["image"]},
-            {"required": ["images"]},
-        ]
+        "anyOf": [{"properties": {"image": {"required": ["size"]}}, "required": ["image"]}, {"required": ["images"]}]
     }
     named = {"properties": {"source": {"required": ["image"]}}}
     table = {"properties": {"source": {"properties": {"kind": {"const": "table"}}}}, "not": {"required": ["images"]}}

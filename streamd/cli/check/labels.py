@@ -176,12 +176,7 @@ def build_box_finding(
     kinds = ("empty", "outside", "turned", "scaled", "crowded")
     numbers: dict[str, Any] = {kind: odd.counts.get(kind, 0) for kind in (*kinds, "filled", "cornered")}
     numbers |= {f"{kind}_file": format_file(odd.first[kind]) for kind in kinds if kind in odd.first}
-    boxes = BoxSummary(
-        int(counts.sum()),
-        int(counts.max(initial=0)),
-        int(np.count_nonzero(counts == 0)),
-        **numbers,
-    )
+    boxes = BoxSummary(int(counts.sum()), int(counts.max(initial=0)), int(np.count_nonzero(counts == 0)), **numbers)
     return LabelFinding(spec.type, dict(zip(map(str, spec.classes), spec.counts, strict=True)), boxes=boxes)
 
 

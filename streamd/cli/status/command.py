@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.options import (
-    CurveSecretOption,
-    CurveServerOption,
-    EndpointOption,
-    JsonOption,
-    find_daemon,
-)
+from streamd.cli.options import CurveSecretOption, CurveServerOption, EndpointOption, JsonOption, find_daemon
 from streamd.errors import ConnectError
 from streamd.limits import LOOK_TIMEOUT_S
 

@@ -26,12 +26,7 @@ from streamd.core.status import DaemonStatus
 from streamd.core.text import format_count
 from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache
-from streamd.daemon.monitor.snapshot import (
-    MonitoredDaemon,
-    build_bad_sample_page,
-    build_dashboard_view,
-    take_snapshot,
-)
+from streamd.daemon.monitor.snapshot import MonitoredDaemon, build_bad_sample_page, build_dashboard_view, take_snapshot
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
