@@ -213,23 +213,15 @@ def build_decoded_pack_settings(
     `places` has the value of `from` for each of several images, None for one that is the source's own.
     """
     labels = build_label_reading_settings(spec, name_pattern, taken, is_delivered=True)
-    return {"source": source, **labels, **build_decoded_image_settings(spec, places or {ONLY_IMAGE: None})}
-
-
-def build_decoded_image_settings(spec: StreamSpec, places: Mapping[str, str | None]) -> dict[str, object]:
-    """Returns `image:` or `images:` for a pack of decoded images, which have the size of the stream."""
+    # Decoded images have the size of the stream.
     if is_only_image(spec) and spec.image.mode not in _ENTRY_MODES:
-        return {"image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
-    return {
-        "images": {
-            name: {
-                **({} if (place := places[name]) is None else {"from": place}),
-                "size": [image.height, image.width],
-                **_build_number_keys(image, spec),
-            }
-            for name, image in spec.images.items()
-        }
-    }
+        return {"source": source, **labels, "image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
+    images = {}
+    for name, image in spec.images.items():
+        place = (places or {}).get(name)
+        size = {"size": [image.height, image.width]}
+        images[name] = {**({} if place is None else {"from": place}), **size, **_build_number_keys(image, spec)}
+    return {"source": source, **labels, "images": images}
 
 
 def build_encoded_image_settings(
