@@ -201,19 +201,11 @@ streams:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSize:
-    """The size of a demonstration."""
-
-    images: int
-    epochs: int
+FULL_DEMO: Final = (4096, 10)  # images and epochs
+QUICK_DEMO: Final = (1600, 5)
 
 
-FULL_DEMO: Final = DemoSize(images=4096, epochs=10)
-QUICK_DEMO: Final = DemoSize(images=1600, epochs=5)
-
-
-def run_demo(size: DemoSize, output: Path) -> None:
+def run_demo(images: int, epochs: int, output: Path) -> None:
     """Runs the whole demonstration; leaves the model, the chart and the receipts in `output`, and nothing else.
 
     Raises StreamdError when a part fails, samples were lost or repeated, or the model has not learned.
@@ -223,9 +215,9 @@ def run_demo(size: DemoSize, output: Path) -> None:
     with hold_temporary_folder("streamd-demo-") as place:
         console.rule("Roads")
         with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task(f"drawing {size.images} road images", total=size.images)
-            write_driving_set(place, size.images, _SEED, lambda done: progress.update(bar, completed=done))
-        console.print(f"   {size.images} images of 128x128 with a steering angle, in {place}")
+            bar = progress.add_task(f"drawing {images} road images", total=images)
+            write_driving_set(place, images, _SEED, lambda done: progress.update(bar, completed=done))
+        console.print(f"   {images} images of 128x128 with a steering angle, in {place}")
         with _DemoDaemon(place, console) as daemon:
             with connect(daemon.endpoint, timeout=_READY_TIMEOUT_S) as client:
                 streams = client.streams()
@@ -234,7 +226,7 @@ def run_demo(size: DemoSize, output: Path) -> None:
             console.rule("A trainer, another process")
             account = output / "receipts.json"
             what = ["--stream", "train", "--validation", "validation"]
-            options = [*what, "--epochs", str(size.epochs), "--seed", str(_SEED)]
+            options = [*what, "--epochs", str(epochs), "--seed", str(_SEED)]
             where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
             console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
             with _run_process("streamd.cli.train.command", *options, *where) as trainer:
@@ -252,8 +244,8 @@ def run_demo(size: DemoSize, output: Path) -> None:
                 receipts.setdefault(receipt["stream"], []).append(receipt)
             table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
             wrong = False
-            for name, epochs in receipts.items():
-                whole = [epoch for epoch in epochs if epoch["complete"]]
+            for name, of_stream in receipts.items():
+                whole = [epoch for epoch in of_stream if epoch["complete"]]
                 samples, lost, repeated = (
                     sum(epoch[key] for epoch in whole) for key in ("samples", "missed", "repeated")
                 )

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamd.cli.options import (
-    DEFAULT_CONFIG,
-    SIZE_HELP,
-    EncodingOption,
-    LabelOption,
-    RootOption,
-    parse_size_option,
-)
+from streamd.cli.options import DEFAULT_CONFIG, SIZE_HELP, EncodingOption, LabelOption, RootOption, parse_size_option
 from streamd.cli.terminal import capture_source_notes
 from streamd.core.text import escape_unprintable, format_count
 from streamd.errors import ConfigError, MissingExtraError, OutputExistsError
@@ -187,6 +180,8 @@ _KEY_COMMENTS: Final = {
     "normalize": "the model's normalization layer makes 0 to 1 of 0-255; or imagenet, minus_one_one, or numbers",
     "batch_size": "images in a batch; trainers may ask for others",
     "shuffle": "in stored order",
+    "labels": "none",
+    "like": "every key as in train, except for those below",
 }
 
 
@@ -202,6 +197,15 @@ def format_starter_config(starter: StarterConfig, command: str, format_path: For
         *(f"# {escape_unprintable(note)}" for note in starter.notes),
         "streams:",
     ]
+    # The comments on keys, with what was found in the data.
+    why = f", {starter.why_size}" if starter.why_size else ""
+    label = starter.samples["train"].specs.get("label") if survey.labels is None else None
+    comments = {
+        **_KEY_COMMENTS,
+        "source": _SOURCE_COMMENTS[survey.kind] + (f"; classes: {_format_classes(label)}" if label else ""),
+        "image": f"[height, width]{why}; next to size you can set resize: stretch, crop, pad or random_crop",
+        "images": f"size: [height, width]{why}; {{stem}} is the photo's name without its suffix",
+    }
     for name, keys in build_stream_settings(survey, starter.size, format_path).items():
         lines.append(f"  {name}:")
         for key, value in keys.items():
@@ -209,15 +213,17 @@ def format_starter_config(starter: StarterConfig, command: str, format_path: For
                 shown = [
                     "labels:  # name: category, int, float, string or tags; remove those that are not to be learnt"
                 ]
-                for label, setting in (survey.labels or {}).items():
-                    spec = starter.samples["train"].specs[label]
+                for column, setting in (survey.labels or {}).items():
+                    spec = starter.samples["train"].specs[column]
                     comment = "" if spec.mean is None or spec.width > 1 else f"mean {spec.mean:.4g}"
                     comment = _format_classes(spec) if spec.classes else comment
-                    shown += [f"  {line}" for line in _add_comment(format_entry(label, setting), comment)]
-                for label, why in survey.left_out.items():
-                    shown.append(f"  # {escape_unprintable(label)}: left out, {escape_unprintable(why)}")
+                    shown += [f"  {line}" for line in _add_comment(format_entry(column, setting), comment)]
+                for column, reason in survey.left_out.items():
+                    shown.append(f"  # {escape_unprintable(column)}: left out, {escape_unprintable(reason)}")
             else:
-                shown = _add_comment(format_entry(key, value), _find_comment(starter, name, key, value))
+                is_bare = key == "source" and name != "train"
+                comment = "all of its samples" if key == "split" and value is None else comments.get(key, "")
+                shown = _add_comment(format_entry(key, value), "" if is_bare else comment)
             # How masks and boxes are declared, which `init` does not look for.
             if key == "image" and name == "train" and survey.kind in _MASK_PLACES:
                 shown.append("# For masks, or several images a sample, write in place of image:")
@@ -243,26 +249,6 @@ def _add_comment(entry: str, comment: str) -> list[str]:
         return [entry]
     line = f"{entry}  # {comment}"
     return [line] if len(line) <= _LINE_CHARS else [f"# {comment}", entry]
-
-
-def _find_comment(starter: StarterConfig, stream: str, key: str, value: object) -> str:
-    match key:
-        case "source" if stream == "train":
-            label = starter.samples[stream].specs.get("label") if starter.survey.labels is None else None
-            return _SOURCE_COMMENTS[starter.survey.kind] + (f"; classes: {_format_classes(label)}" if label else "")
-        case "image":
-            why = f", {starter.why_size}" if starter.why_size else ""
-            return f"[height, width]{why}; next to size you can set resize: stretch, crop, pad or random_crop"
-        case "images":
-            why = f", {starter.why_size}" if starter.why_size else ""
-            return f"size: [height, width]{why}; {{stem}} is the photo's name without its suffix"
-        case "labels":
-            return "none"
-        case "like":
-            return "every key as in train, except for those below"
-        case "split" if value is None:
-            return "all of its samples"
-    return _KEY_COMMENTS.get(key, "")
 
 
 def _format_classes(spec: LabelSpec) -> str:

@@ -152,12 +152,7 @@ def serve(
 
 
 def _choose_config_source(
-    path: Path | None,
-    config: Path | None,
-    size: tuple[int, int] | None,
-    choices: Mapping[str, Any],
-    *,
-    level: int,
+    path: Path | None, config: Path | None, size: tuple[int, int] | None, choices: Mapping[str, Any], *, level: int
 ) -> ConfigInput:
     """Returns the configuration file, or a configuration made from the data at `path`. Raises ConfigError."""
     if path is not None and config is not None:
@@ -206,7 +201,7 @@ def demo(
             raise MissingExtraError(library, extra, "streamd demo")
     from streamd.cli.demo import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
 
-    run_demo(QUICK_DEMO if quick else FULL_DEMO, output)
+    run_demo(*(QUICK_DEMO if quick else FULL_DEMO), output)
 
 
 def show(

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -208,20 +208,20 @@ def describe_link(
     allowed = trainers * REMOTE_CREDIT * batch_bytes / (_CREDIT_TRIPS * round_trip_s)
     daemon = [each for each in verdicts if each in {"disk", "decode"}]
     figures = f"{bytes_per_s / 1e6:,.1f} MB/s, {round_trip_s * 1e3:,.1f} ms for a round trip"
-    if verdicts and len(daemon) > len(verdicts) / 2:
-        words = f"the daemon is the limit ({max(daemon, key=daemon.count)}), and the link is not"
-        return LinkReport(bytes_per_s, round_trip_s, "daemon", f"{figures}; {words}")
-    if bytes_per_s >= _NEAR_BOUND * allowed and REMOTE_CREDIT < MAX_CREDIT:
-        words = (
-            f"the credit is the limit: {REMOTE_CREDIT} batches allow {allowed / 1e6:,.1f} MB/s at this distance; "
-            f"subscribe with prefetch={min(MAX_CREDIT, 2 * REMOTE_CREDIT)} or larger batches"
-        )
-        return LinkReport(bytes_per_s, round_trip_s, "credit", f"{figures}; {words}")
+    bound: LinkBound = "link"
     words = (
         f"the link is the limit: {REMOTE_CREDIT} batches would allow {allowed / 1e6:,.1f} MB/s; if the link should "
         "give more, look at BBR, net.ipv4.tcp_wmem and net.ipv4.tcp_rmem (docs/operations.md)"
     )
-    return LinkReport(bytes_per_s, round_trip_s, "link", f"{figures}; {words}")
+    if verdicts and len(daemon) > len(verdicts) / 2:
+        bound, words = "daemon", f"the daemon is the limit ({max(daemon, key=daemon.count)}), and the link is not"
+    elif bytes_per_s >= _NEAR_BOUND * allowed and REMOTE_CREDIT < MAX_CREDIT:
+        bound = "credit"
+        words = (
+            f"the credit is the limit: {REMOTE_CREDIT} batches allow {allowed / 1e6:,.1f} MB/s at this distance; "
+            f"subscribe with prefetch={min(MAX_CREDIT, 2 * REMOTE_CREDIT)} or larger batches"
+        )
+    return LinkReport(bytes_per_s, round_trip_s, bound, f"{figures}; {words}")
 
 
 def measure_round_trip_s(endpoint: str) -> float:
@@ -239,7 +239,6 @@ def measure_round_trip_s(endpoint: str) -> float:
 
 # --- the measurement
 
-_DaemonStats = dict[str, dict[str, float]]
 _drain_decoder: Final = msgspec.json.Decoder(DrainResult)
 
 
@@ -274,26 +273,22 @@ class ProbeResult:
         missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
             f"stream {self.stream}, {format_count(len(self.wait_fraction), 'trainer')}: {total:,.0f} samples/s in all",
-            f"  samples/s each   {_format_rates(self.samples_per_s)} (median {median(self.samples_per_s):,.0f})",
-            f"  time waiting     {_format_percentages(self.wait_fraction)}",
+            f"  samples/s each   {_join_figures(self.samples_per_s)} (median {median(self.samples_per_s):,.0f})",
+            f"  time waiting     {_join_figures(self.wait_fraction, '.0%')}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
             f"  receipts         {'all ok' if self.ok else 'NOT OK'}: missed {missed}, repeated {repeated}",
         ]
         if self.headroom_samples_per_s is not None and self.headroom_fraction is not None:
-            lines.append(f"  with data free   {_format_rates(self.headroom_samples_per_s)}")
-            lines.append(f"  so data cost     {_format_percentages(self.headroom_fraction)}")
+            lines.append(f"  with data free   {_join_figures(self.headroom_samples_per_s)}")
+            lines.append(f"  so data cost     {_join_figures(self.headroom_fraction, '.0%')}")
         lines += [f"  {line}" for line in format_timing_lines(self.verdicts)]
         if self.link is not None:
             lines.append(f"  link             {self.link.text}")
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
-def _format_rates(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:,.0f}" for value in values)
-
-
-def _format_percentages(fractions: Sequence[float]) -> str:
-    return ", ".join(f"{fraction:.0%}" for fraction in fractions)
+def _join_figures(values: Sequence[float], form: str = ",.0f") -> str:
+    return ", ".join(format(value, form) for value in values)
 
 
 def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[str], None]) -> ProbeResult:
@@ -305,20 +300,33 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         write_line(f"draining {format_count(request.epochs, 'epoch')} of stream {request.stream!r} in {processes}")
         requests = [replace(request, name=f"probe {number}") for number in range(1, trainers + 1)]
         with ExitStack() as stack:
-            started = [stack.enter_context(_start_trainer(msgspec.json.encode(each).decode())) for each in requests]
-            _wait_for_trainer_lines(started)
-            _write_start_lines(started)
-            # All have drained the stream, and replay none of its batches yet.
-            _wait_for_trainer_lines(started)
-            after = client.stats()
-            _write_start_lines(started)
+            started: list[subprocess.Popen[bytes]] = []
+            for each in requests:
+                told, pipe = msgspec.json.encode(each).decode(), subprocess.PIPE
+                process = stack.enter_context(start_child_of_thread("streamd.cli.probe", told, stdin=pipe, stdout=pipe))
+                stack.callback(process.kill)  # does nothing if it has ended
+                started.append(process)
+            # All begin to drain the stream together, and then to replay. The last numbers are those of the moment when
+            # all have drained the stream, and replay none of its batches yet.
+            after = before
+            for _ in ("drain", "replay"):
+                # Each trainer prints its line, or has ended.
+                for process in started:
+                    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+                    process.stdout.readline()
+                after = client.stats()
+                for process in started:
+                    assert process.stdin is not None  # noqa: S101 - as above
+                    with suppress(BrokenPipeError):  # it has failed, and its status will tell
+                        process.stdin.write(b"\n")
             outputs = [process.communicate()[0] for process in started]
         failed = [process.returncode for process in started if process.returncode]
         if failed:
             kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
             raise kind("a probing process failed; its message is above")
     drained = [_drain_decoder.decode(output) for output in outputs]
-    decoded = _lookup_decoded_count(after, request.stream) - _lookup_decoded_count(before, request.stream)
+    # The decoded batches that were sent to a trainer, without those decoded ahead and dropped.
+    sent_before, sent = (stats.get(f"stream.{request.stream}", {}).get("first_sent", 0.0) for stats in (before, after))
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
     link = None
@@ -331,7 +339,7 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         request.stream,
         [each.samples_per_s for each in drained],
         [each.wait_s / each.seconds if each.seconds else 0.0 for each in drained],
-        decoded / batches if batches else 0.0,
+        (sent - sent_before) / batches if batches else 0.0,
         [receipt for each in drained for receipt in each.receipts],
         _require_equal_digests([each.digest for each in drained]) if request.digest else None,
         free or None,
@@ -339,36 +347,6 @@ def probe_stream(request: TrainerRequest, trainers: int, write_line: Callable[[s
         [each.timings for each in drained],
         link,
     )
-
-
-@contextmanager
-def _start_trainer(request: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a trainer, and kills it at the end."""
-    pipe = subprocess.PIPE
-    with start_child_of_thread("streamd.cli.probe", request, stdin=pipe, stdout=pipe) as process:
-        try:
-            yield process
-        finally:
-            process.kill()  # does nothing if it has ended
-
-
-def _wait_for_trainer_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Waits until each trainer has printed its line, or has ended."""
-    for process in processes:
-        if process.stdout is not None:
-            process.stdout.readline()
-
-
-def _write_start_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):  # it has failed, and its status will tell
-                process.stdin.write(b"\n")
-
-
-def _lookup_decoded_count(stats: _DaemonStats, stream: str) -> float:
-    """Returns the number of decoded batches that were sent to a trainer, without those decoded ahead and dropped."""
-    return stats.get(f"stream.{stream}", {}).get("first_sent", 0.0)
 
 
 def _require_equal_digests(digests: list[list[str]]) -> list[str]:

@@ -351,8 +351,8 @@ class ProgressDisplay:
         elif self._claim_due_line():
             self._write_line(f"listing {stream}: {format_count(files, 'file')} so far")
 
-    def start_phase(self, phase: Phase, total: int, done: int = 0) -> None:
-        """Begins a phase of `total` items, of which an earlier run has done some."""
+    def start_phase(self, total: int, done: int = 0, phase: Phase = _READING) -> None:
+        """Begins a phase of `total` items, of which an earlier run has done some; by default files are read."""
         self._phase, self._began_s = phase, self._clock()
         self.total, self.done, self._done_before = total, done, done
         if self._bar is not None:
@@ -374,14 +374,6 @@ class ProgressDisplay:
             left_s = elapsed_s / max(done_now, 1) * (self.total - self.done)
             done = f"{self._phase.done} {self.done:,} of {format_count(self.total, unit)}"
             self._write_line(f"{done}{rate}, about {format_duration(left_s)} to go")
-
-    def start_reading(self, files: int) -> None:
-        """Begins the phase in which files are read."""
-        self.start_phase(_READING, files)
-
-    def advance_reading(self, files: int) -> None:
-        """Adds files to those that have been read."""
-        self.advance(files)
 
     def print_note(self, text: str) -> None:
         """Prints a line."""

@@ -7,7 +7,7 @@ values in another form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, get_args
 
 from pydantic_core import ErrorDetails
@@ -101,6 +101,7 @@ _FOREIGN_WORDS: Final = {  # the commonest, and what YAML reads as no text
     "semicolon": ";",
 }
 _BOOLEAN_WORDS: Final = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_REMAINDER_WORDS: Final = {"keep": "; did you mean false?", "drop": "; did you mean true?"}  # what other tools say
 
 
 def suggest_choice(value: object, choices: list[str]) -> str:
@@ -141,10 +142,9 @@ def suggest_fraction(value: object) -> str:
     return f"; did you mean {number:g}?" if 0 < number <= 1 else ""
 
 
-def suggest_name_or_number(value: object) -> str:
-    """Suggests `; did you mean 'auto'?` or a number without quotes."""
-    near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
-    return suggest_whole_number(value) or near
+def suggest_word(value: object, word: str) -> str:
+    """Suggests `; did you mean 'auto'?` for a text that nearly is `word`."""
+    return suggest_name(value, [word]) if isinstance(value, str) else ""
 
 
 def suggest_quotes(value: object) -> str:
@@ -156,7 +156,7 @@ def suggest_quotes(value: object) -> str:
 
 def suggest_size(value: object) -> str:
     """Suggests `; did you mean [128, 128]?` for 128, '128x128' and ['128', '128'], in the order they are written."""
-    if isinstance(value, str) and (near := suggest_name(value, ["stored"])):
+    if near := suggest_word(value, "stored"):
         return near
     plain = isinstance(value, int | str | list | tuple) and not isinstance(value, bool)
     numbers = [int(number) for number in re.findall(r"(?<![\d.-])\d{1,5}(?!\d)", str(value))] if plain else []
@@ -169,20 +169,6 @@ def suggest_host_port(value: object) -> str:
     """Suggests `; did you mean 127.0.0.1:9191?` for a port alone, or an address with a scheme before it."""
     near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
     return f"; did you mean {near}?" if is_host_port(near) else ""
-
-
-def suggest_remainder(value: object) -> str:
-    """Suggests `; did you mean true?` for what other tools say, and for other booleans."""
-    words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
-    if not isinstance(value, str):
-        return ""
-    return words.get(value) or suggest_boolean(value) or suggest_name(value, ["pad"])
-
-
-def suggest_quoted_booleans(value: object) -> str:
-    """Suggests quotes around the names of classes that YAML reads as true or false."""
-    has_boolean = isinstance(value, list | tuple) and any(isinstance(name, bool) for name in value)
-    return "; put true and false in quotes" if has_boolean else ""
 
 
 # --- unknown and misplaced keys
@@ -243,50 +229,40 @@ def _has_stream_keys(value: object) -> bool:
     return isinstance(value, Mapping) and not {"source", "like"}.isdisjoint(value)
 
 
-def _format_unknown_key(error: ErrorDetails) -> str:
-    """Returns the first of these sentences that holds: not served, of another place, of another tool, misspelled."""
+def _explain_unknown_key(error: ErrorDetails) -> Iterator[str]:
+    """Yields what may be said, the likeliest first: not served, of another place, of another tool, or misspelled."""
     place, value = error["loc"], error["input"]
     owner, key = _find_model_of_key(place), str(place[-1])
     known = _list_keys(owner)
     is_of_source = owner in SOURCE_MODELS.values()
     kind, kinds = place[3] if is_of_source else "", _list_kinds_with_key(key, value)
     parts = [name for name, model in SECTION_MODELS.items() if model is not owner and key in _list_keys(model)]
-    part = parts[0] if parts and key != "kind" else ""
     # A key that differs from one of this source only by an s is meant as that one, and not as another kind's. A table's
     # `images` means its `image`, and not the key of a stream, unless it has keys of its own.
     is_near = is_of_source and not {f"{key}s", key.removesuffix("s")}.isdisjoint(known)
     may_move = not is_near or isinstance(value, Mapping)
+    if key in UNSERVED_KEYS:
+        yield f"is not in this version; {UNSERVED_KEYS[key]}"
+    if owner is Config and _has_stream_keys(value):
+        yield "unknown key; it looks like a stream: write it under streams"
+    if is_of_source and kinds and not is_near:
+        yield f"belongs to kind {_join_choices(kinds)}, but kind is {kind}; remove it, or change the kind"
+    if may_move and owner is not StreamConfig and key in _list_keys(StreamConfig):
+        yield "is a key of a stream: write it under streams.NAME"
+    if may_move and owner is not Config and key in _list_keys(Config):
+        yield "is a key of the whole file: write it at the top level"
+    if owner is StreamConfig and _list_kinds_with_key(key, None):
+        yield f"is a key of source: write it as source: {{{key}: ...}}"
+    if may_move and parts and key != "kind":
+        yield f"is a key of {parts[0]}: write it as {parts[0]}: {{{key}: ...}}"
+    if may_move and owner is not LabelConfig and key in _list_keys(LabelConfig):
+        yield f"is a key of a label: write it as labels: {{NAME: {{{key}: ...}}}}"
+    if ":" in key:
+        yield "unknown key; put a space after the colon"
     # A word of another tool that is also one of ours in other letters means ours.
-    is_foreign = key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known)
-    answers = (
-        (key in UNSERVED_KEYS, f"is not in this version; {UNSERVED_KEYS.get(key)}"),
-        (owner is Config and _has_stream_keys(value), "unknown key; it looks like a stream: write it under streams"),
-        (
-            bool(is_of_source and kinds and not is_near),
-            f"belongs to kind {_join_choices(kinds)}, but kind is {kind}; remove it, or change the kind",
-        ),
-        (
-            may_move and owner is not StreamConfig and key in _list_keys(StreamConfig),
-            "is a key of a stream: write it under streams.NAME",
-        ),
-        (
-            may_move and owner is not Config and key in _list_keys(Config),
-            "is a key of the whole file: write it at the top level",
-        ),
-        (
-            owner is StreamConfig and bool(_list_kinds_with_key(key, None)),
-            f"is a key of source: write it as source: {{{key}: ...}}",
-        ),
-        (may_move and bool(part), f"is a key of {part}: write it as {part}: {{{key}: ...}}"),
-        (
-            may_move and owner is not LabelConfig and key in _list_keys(LabelConfig),
-            f"is a key of a label: write it as labels: {{NAME: {{{key}: ...}}}}",
-        ),
-        (":" in key, "unknown key; put a space after the colon"),
-        (is_foreign, f"unknown key; {FOREIGN_KEYS.get(key.casefold())}"),
-        (True, f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"),
-    )
-    return next(sentence for holds, sentence in answers if holds)
+    if key.casefold() in FOREIGN_KEYS and key.casefold() not in map(str.casefold, known):
+        yield f"unknown key; {FOREIGN_KEYS[key.casefold()]}"
+    yield f"unknown key{suggest_name(key, known) or f'; use {_join_choices(known)}'}"
 
 
 def _list_kinds_with_key(key: str, value: object) -> list[str]:
@@ -299,11 +275,6 @@ def _list_kinds_with_key(key: str, value: object) -> list[str]:
 # --- sentences
 
 
-def _quote_mark(choice: str) -> str:
-    """Quotes a choice that is a punctuation mark, such as ";"."""
-    return choice if any(map(str.isalnum, choice)) else f'"{choice}"'
-
-
 def _join_choices(choices: list[str]) -> str:
     return " or ".join([*filter(None, [", ".join(choices[:-1])]), *choices[-1:]])
 
@@ -311,11 +282,9 @@ def _join_choices(choices: list[str]) -> str:
 def _format_allowed_choices(value: object, expected: str, also: str = "") -> str:
     # Pydantic gives the choices only as text: "'full', 'none' or 'chunk'".
     choices = re.findall(r"'([^']*)'", expected)
-    return (
-        f"found {format_yaml_value(value)}; use "
-        f"{_join_choices([*map(_quote_mark, choices), also] if also else [*map(_quote_mark, choices)])}"
-        f"{suggest_choice(value, choices)}"
-    )
+    # A choice that is a punctuation mark is quoted, such as ";".
+    shown = [each if any(map(str.isalnum, each)) else f'"{each}"' for each in choices] + [also] * bool(also)
+    return f"found {format_yaml_value(value)}; use {_join_choices(shown)}{suggest_choice(value, choices)}"
 
 
 def _format_needed_keys(error: ErrorDetails) -> str:
@@ -356,7 +325,7 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "missing": lambda error: "; ".join(
         ["is missing", *([MISSING_KEY_HINTS[error["loc"][-1]]] if error["loc"][-1] in MISSING_KEY_HINTS else [])]
     ),
-    "extra_forbidden": _format_unknown_key,
+    "extra_forbidden": lambda error: next(_explain_unknown_key(error)),
     "invalid_key": _tell("a key must be text; put it in quotes"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), _format_needed_keys),
     "union_tag_not_found": lambda _: f"kind is missing; use {_join_choices(list(SOURCE_MODELS))}",
@@ -381,17 +350,21 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "identity": _tell("use the 32 hexadecimal digits that `streamd check` prints", suggest_quotes),
     "host_port": _tell("use address:port such as 127.0.0.1:9191, or null", suggest_host_port),
     "listen": _tell("use an endpoint, a list of endpoints, or null for the default place"),
-    "remainder": _tell("use true, false or pad", suggest_remainder),
-    "pace": _tell(
-        "use free or {{lockstep: 10s}}", lambda value: suggest_name(value, ["free"]) if isinstance(value, str) else ""
+    "remainder": _tell(
+        "use true, false or pad",
+        lambda value: _REMAINDER_WORDS.get(str(value)) or suggest_boolean(value) or suggest_word(value, "pad"),
     ),
+    "pace": _tell("use free or {{lockstep: 10s}}", lambda value: suggest_word(value, "free")),
     "scalar": lambda error: _tell(
         ("conditions other than equality are not in this version; " if isinstance(error["input"], dict | list) else "")
         + "use text, a number, true or false"
     )(error),
     # Numbers.
     "whole_number": _tell("use a whole number from {ge} to {le}", suggest_whole_number),
-    "auto_or_number": _tell("use auto or a whole number from {ge} to {le}", suggest_name_or_number),
+    "auto_or_number": _tell(
+        "use auto or a whole number from {ge} to {le}",
+        lambda value: suggest_whole_number(value) or suggest_word(value, "auto"),
+    ),
     "fraction": _tell("use a number above {gt:g}, up to {le:g}", suggest_fraction),
     "visible_share": _tell("use a number from {ge:g} to {le:g}, the part of a box's area", suggest_fraction),
     "cpu_count": _tell("use a number above {gt:g}, up to {le:g}"),
@@ -408,6 +381,14 @@ SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "pixel_range_order": _tell("the number for black comes first and is the lower one: [low, high]"),
     "levels": _tell("use a list of one number per channel, each from 0 to 255"),
     "zero_std": _tell("pixels cannot be divided by a std of 0; use numbers above 0"),
-    "classes": _tell("use a list of names or whole numbers, such as [cat, dog]", suggest_quoted_booleans),
+    "classes": _tell(
+        "use a list of names or whole numbers, such as [cat, dog]",
+        # YAML reads the names of some classes as true or false.
+        lambda value: (
+            "; put true and false in quotes"
+            if isinstance(value, list | tuple) and any(isinstance(name, bool) for name in value)
+            else ""
+        ),
+    ),
     "repeated_class": lambda error: f"class {error['ctx']['name']} is listed twice; list each class once",
 }

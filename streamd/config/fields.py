@@ -47,7 +47,7 @@ from streamd.limits import (
     MIB,
 )
 
-Rule = tuple[bool, tuple[str, ...], str]  # whether it is broken, the keys below the model that has it, a sentence
+BrokenRule = tuple[tuple[str, ...], str]  # the keys below the model that has the rule, and a sentence
 
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 MAX_WORKERS: Final = 1024
@@ -67,16 +67,15 @@ class ConfigModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    def list_rules(self) -> Iterable[Rule]:
-        """Returns the rules between keys, once each of them has a value of its type. All that are broken are told."""
+    def list_rules(self) -> Iterable[BrokenRule]:
+        """Returns all broken rules between keys, once each of the keys has a value of its type."""
         return ()
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         broken = [
             InitErrorDetails(type=PydanticCustomError("rule", "{why}", {"why": sentence}), loc=keys, input=None)
-            for is_broken, keys, sentence in self.list_rules()
-            if is_broken
+            for keys, sentence in self.list_rules()
         ]
         if broken:
             raise ValidationError.from_exception_data("rule", broken)
@@ -189,9 +188,7 @@ DataPath = Annotated[
 DataGlob = Annotated[Text, AfterValidator(resolve_path)]
 Identity = Annotated[str, Field(strict=True, pattern="^[0-9a-f]{32}$"), RefusedAs("identity")]
 Transform = Annotated[
-    str,
-    Field(strict=True, pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
-    RefusedAs("transform"),
+    str, Field(strict=True, pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]), RefusedAs("transform")
 ]
 HostPort = Annotated[
     str,
@@ -285,12 +282,7 @@ Size = Annotated[
     RefusedAs("image_size"),
 ]
 CropScale = Annotated[tuple[_CropShare, _CropShare], _LIST, _ASCENDING, RefusedAs("bounds")]
-CropRatio = Annotated[
-    tuple[_WidthByHeight, _WidthByHeight],
-    _LIST,
-    _ASCENDING,
-    RefusedAs("bounds"),
-]
+CropRatio = Annotated[tuple[_WidthByHeight, _WidthByHeight], _LIST, _ASCENDING, RefusedAs("bounds")]
 PixelRange = Annotated[
     tuple[_Number, _Number],
     _LIST,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from streamd.config.fields import Rule
+from streamd.config.fields import BrokenRule
 from streamd.config.schema_sections import CHANNELS_OF_MODE, ImageConfig, MeanStd
 from streamd.config.units import format_yaml_value
 from streamd.core.spec import ImageMode, ImageSpec, PixelType
@@ -35,8 +35,8 @@ def takes_own_picture(image: ImageConfig, source: DataSource) -> bool:
 
 def find_frame_rule(image: ImageConfig, images: Images) -> FrameRule | None:
     """Returns the rule of an image that is a clip, its own or that of the image that it follows."""
-    shown = image.find_shown(images)
-    return None if shown.frames is None else shown.frames.rule
+    frames = image.find_shown(images).frames
+    return None if frames is None else FrameRule(frames.by, frames.order, frames.offsets, frames.edge)
 
 
 def build_image_sources(images: Images, source: DataSource) -> dict[str, ImageSource]:
@@ -72,7 +72,7 @@ def build_image_spec(
     height, width = size if isinstance(size, tuple) else (stored or {})[image.like or name]
     # The image's own normalize, or that of the stream where it fits the channels; never for class numbers.
     wanted = image.normalize or normalize
-    fits = image.normalize is not None or not any(broken for broken, _, _ in list_normalize_rules(wanted, image))
+    fits = image.normalize is not None or not any(list_normalize_rules(wanted, image))
     if image.mode == "index" or not fits:
         wanted = "none"
     # Size, crop, views and frames are those of the image that is followed; numbers are the image's own.
@@ -97,23 +97,20 @@ def build_image_spec(
     )
 
 
-def list_normalize_rules(normalize: str | MeanStd, image: ImageConfig) -> Iterator[Rule]:
-    """Yields the rules by which `normalize` fits an image; the keys are below the one of the image or the stream."""
+def list_normalize_rules(normalize: str | MeanStd, image: ImageConfig) -> Iterator[BrokenRule]:
+    """Yields the broken rules of a `normalize` that has to fit an image; the keys are below the image or the stream."""
     mode, channels = image.mode, image.channel_count
     if mode == "index":  # nothing normalizes class numbers
         return
     if not isinstance(normalize, MeanStd):
-        yield (
-            normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"],
-            ("normalize",),
-            f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers",
-        )
+        if normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"]:
+            yield ("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers"
         return
     levels_of = normalize.as_lists()
     wanted = f"but mode {mode} has {format_count(channels, 'channel')}; give one number for each channel"
     for key, levels in levels_of.items():
-        why = f"has {format_count(len(levels), 'number')}, {wanted}"
-        yield len(levels) != channels, ("normalize", key), why
+        if len(levels) != channels:
+            yield ("normalize", key), f"has {format_count(len(levels), 'number')}, {wanted}"
     # In mode raw any numbers will do; elsewhere they are of pixels from 0 to 255.
     if mode != "raw" and all(len(levels) == channels for levels in levels_of.values()):
         for key, levels in levels_of.items():
@@ -125,13 +122,10 @@ def list_normalize_rules(normalize: str | MeanStd, image: ImageConfig) -> Iterat
                 remedy = f"normalize: {name}, or [{scaled}]"
             else:
                 remedy = f"[{scaled}]; if the images really are that dark, use normalize: none and a layer of your own"
-            yield (
-                not is_level,
-                ("normalize", key),
-                f"found {found}; use a list of one number per channel, each from 0 to 255",
-            )
-            yield (
-                is_level and max(levels) <= 1 and any(0 < level < 1 for level in levels),
-                ("normalize", key),
-                f"found {found}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write {remedy}",
-            )
+            if not is_level:
+                yield ("normalize", key), f"found {found}; use a list of one number per channel, each from 0 to 255"
+            if is_level and max(levels) <= 1 and any(0 < level < 1 for level in levels):
+                yield (
+                    ("normalize", key),
+                    f"found {found}, which is for pixels from 0 to 1; pixels here are from 0 to 255: write {remedy}",
+                )

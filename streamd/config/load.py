@@ -66,24 +66,8 @@ def load_config(where: ConfigInput) -> Config:
             raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
         return _build_config(YamlDocument(where, {}), "configuration", base)
     path = Path(where)
-    return _build_config(parse_yaml(_read_config_text(path), str(path)), str(path), path.absolute().parent)
-
-
-@contextmanager
-def add_error_locations(config: Config) -> Iterator[None]:
-    """Puts file and line before each line of a ConfigError of the body that begins with a key path of `config`."""
     try:
-        yield
-    except ConfigError as error:
-        text = locations.add_locations(str(error), config.key_locations)
-        if text == str(error):
-            raise
-        raise ConfigError(text) from error
-
-
-def _read_config_text(path: Path) -> str:
-    try:
-        return read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8-sig")
+        text = read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
         remedy = (
             "give the path of your configuration (--config FILE), or let streamd write one for your images: streamd "
@@ -104,6 +88,19 @@ def _read_config_text(path: Path) -> str:
         raise ConfigError(f"{path}: byte {error.start} is {what}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    return _build_config(parse_yaml(text, str(path)), str(path), path.absolute().parent)
+
+
+@contextmanager
+def add_error_locations(config: Config) -> Iterator[None]:
+    """Puts file and line before each line of a ConfigError of the body that begins with a key path of `config`."""
+    try:
+        yield
+    except ConfigError as error:
+        text = locations.add_locations(str(error), config.key_locations)
+        if text == str(error):
+            raise
+        raise ConfigError(text) from error
 
 
 def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
@@ -166,26 +163,23 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
             lines, problems = _index_key_lines(root)
             yaml.constructor.allow_duplicate_keys = True  # `problems` has all of them; ruamel would stop at the first
             return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
+    except ReaderError as error:
+        line, what = text.count("\n", 0, error.position) + 1, f"character {error.character:#x}"
+        raise ConfigError(f"{name}:{line}: not valid YAML: {what} is not allowed in a text file") from error
     except YAMLError as error:
-        raise ConfigError(f"{name}:{_explain_yaml_error(error, text)}") from error
+        if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+            raise ConfigError(f"{name}: not valid YAML: {error}") from error
+        mark, problem = error.problem_mark, str(error.problem).partition("\n")[0]
+        begun = (error.context_mark or mark).line + 1
+        remedies = (remedy.format(begun=begun) for words, remedy in _YAML_REMEDIES.items() if words in problem)
+        why = next(remedies, f"{problem}, {error.context}")
+        raise ConfigError(f"{name}:{mark.line + 1}:{mark.column + 1}: not valid YAML: {why}") from error
     except ReusedAnchorWarning as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())}; give each anchor a name of its own") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:  # from ruamel, for a tag such as !!int x
         raise ConfigError(f"{name}: not valid YAML: a tag does not fit its value: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
-
-
-def _explain_yaml_error(error: YAMLError, text: str) -> str:
-    if isinstance(error, ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-        return f"{line}: not valid YAML: character {error.character:#x} is not allowed in a text file"
-    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
-        return f" not valid YAML: {error}"
-    mark, problem = error.problem_mark, str(error.problem).partition("\n")[0]
-    begun = (error.context_mark or mark).line + 1
-    remedy = next((remedy.format(begun=begun) for words, remedy in _YAML_REMEDIES.items() if words in problem), None)
-    return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {remedy or f'{problem}, {error.context}'}"
 
 
 def _index_key_lines(root: Node) -> tuple[dict[KeyPath, int], tuple[ConfigProblem, ...]]:

@@ -41,11 +41,6 @@ class KeyLocations:
                 return ("streams", self.copied[stream, key], *keys[2:])
         return keys
 
-    def strip_unwritten_index(self, keys: KeyPath) -> KeyPath:
-        """Returns `keys` without the index of a list that is not written: `listen: x` stands for `listen: [x]`."""
-        alone = keys and isinstance(keys[-1], int) and keys[:-1] in self.lines and keys not in self.lines
-        return keys[:-1] if alone else keys
-
     def find_line(self, keys: KeyPath) -> int:
         """Returns the line of `keys`, or of the nearest key above them that is written; 0 without a file."""
         keys = self.resolve_inherited_keys(keys)
@@ -58,16 +53,6 @@ class KeyLocations:
         """Returns `config.yaml:7`; without a file only its name."""
         line = self.find_line(keys)
         return f"{self.name}:{line}" if line else self.name
-
-    def find_keys_by_path(self, path: str) -> KeyPath:
-        """Returns the keys that a dotted path names, or the nearest written keys above them; () if there are none."""
-        known = {format_keys(keys): keys for keys in self.lines}
-        for (stream, key), other in self.copied.items():
-            below = [keys[2:] for keys in self.lines if keys[:3] == ("streams", other, key)]
-            known |= {format_keys(("streams", stream, *rest)): ("streams", stream, *rest) for rest in below}
-        while path and path not in known:
-            path = _LAST_KEY.sub("", path)
-        return known.get(path, ())
 
 
 _LAST_KEY: Final = re.compile(r"[.\[]?[^.\[]*$")
@@ -89,16 +74,29 @@ def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> 
         what = (places.resolve_inherited_keys(problem.keys), problem.sentence)
         if what not in seen:
             seen.add(what)
-            keys = f"{format_keys(places.strip_unwritten_index(problem.keys))}: " if problem.keys else ""
-            lines.append(f"{places.format_location(problem.keys)}: {keys}{problem.sentence}")
+            keys = problem.keys
+            # The index of a list that is not written: `listen: x` stands for `listen: [x]`.
+            if keys and isinstance(keys[-1], int) and keys[:-1] in places.lines and keys not in places.lines:
+                keys = keys[:-1]
+            named = f"{format_keys(keys)}: " if keys else ""
+            lines.append(f"{places.format_location(problem.keys)}: {named}{problem.sentence}")
     shown, left_out = split_long_list(lines, _MAX_PROBLEMS)
     return "\n".join([*shown, f"and {left_out} more"] if left_out else shown)
 
 
 def add_locations(text: str, places: KeyLocations) -> str:
     """Puts file and line before each line of `text` that begins with a key path, `streams.train.source: ...`."""
+    # The keys that are written, and those that `like` copied, by their dotted path.
+    known = {format_keys(keys): keys for keys in places.lines}
+    for (stream, key), other in places.copied.items():
+        below = [keys[2:] for keys in places.lines if keys[:3] == ("streams", other, key)]
+        known |= {format_keys(("streams", stream, *rest)): ("streams", stream, *rest) for rest in below}
     lines = []
     for line in text.split("\n"):
-        keys = places.find_keys_by_path(line.partition(": ")[0])
+        path = line.partition(": ")[0]
+        # Where the keys themselves are not written, the nearest ones above them are.
+        while path and path not in known:
+            path = _LAST_KEY.sub("", path)
+        keys = known.get(path, ())
         lines.append(f"{places.format_location(keys)}: {line}" if keys else line)
     return "\n".join(lines)

@@ -21,12 +21,12 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 
 from streamd.config.fields import (
     BatchSize,
+    BrokenRule,
     ConfigModel,
     Endpoint,
     HostPort,
     Memory,
     Remainder,
-    Rule,
     Text,
     Transform,
     Workers,
@@ -52,11 +52,12 @@ from streamd.config.schema_sections import (
     ShuffleConfig,
     SplitConfig,
     WeightsConfig,
+    parse_npy_path,
 )
 from streamd.config.units import format_bytes
 from streamd.core.host import count_processors, measure_memory
 from streamd.core.spec import ONLY_IMAGE, BadPolicy, LabelType, RemainderPolicy, Shuffle
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, SplitRule
+from streamd.dataset.sources import BoxRule, DataSource, LabelSource, ListingRequest, SplitRule
 from streamd.errors import suggest_name
 from streamd.limits import GIB
 
@@ -68,17 +69,18 @@ _DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and a
 # Short forms: one word, or one value, that stands for a mapping or a list.
 
 
-def _accept_word(key: str, words: Any) -> BeforeValidator:
-    """Returns a validator that takes a plain string for `{key: string}`; `words` is the type of the short form."""
-    return BeforeValidator(
-        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=words
-    )
+def _accept_word(key: str, words: Any, refused_as: str = "") -> BeforeValidator:
+    """Returns a validator that takes a plain string for `{key: string}`; `words` is the type of the short form.
 
+    With `refused_as`, what is neither text nor a mapping is refused by this name.
+    """
 
-def _parse_weights(value: object) -> object:
-    if value is not None and not isinstance(value, str | Mapping):
-        raise build_refusal("weights")
-    return {"from": value} if isinstance(value, str) else value
+    def expand_word(value: object) -> object:
+        if refused_as and value is not None and not isinstance(value, str | Mapping):
+            raise build_refusal(refused_as)
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(expand_word, json_schema_input_type=words)
 
 
 def _parse_pace(value: object) -> object:
@@ -98,18 +100,23 @@ def _parse_listen(value: object) -> object:
 LabelKey = Annotated[LabelConfig, _accept_word("type", LabelType | LabelConfig)]
 ShuffleKey = Annotated[ShuffleConfig, _accept_word("kind", Shuffle | ShuffleConfig)]
 EngineKey = Annotated[EngineConfig, _accept_word("kind", EngineKind | EngineConfig)]
-WeightsKey = Annotated[
-    WeightsConfig | None, BeforeValidator(_parse_weights, json_schema_input_type=Text | WeightsConfig | None)
-]
+WeightsKey = Annotated[WeightsConfig | None, _accept_word("from", Text | WeightsConfig | None, "weights")]
 PaceKey = Annotated[PaceConfig, BeforeValidator(_parse_pace, json_schema_input_type=Literal["free"] | PaceConfig)]
 ListenKey = Annotated[
-    tuple[Endpoint, ...] | None,
-    BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+    tuple[Endpoint, ...] | None, BeforeValidator(_parse_listen, json_schema_input_type=Endpoint | list[Endpoint] | None)
 ]
 
 
 def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
-    return LabelSource(label.type, label.source, label.file, label.classes, label.box_rule)
+    """Returns where a label or the weights lie, in the form that dataset formats read."""
+    file = parse_npy_path(label.source)
+    if isinstance(label, WeightsConfig):
+        return LabelSource("weight", label.source, file, None, None)
+    boxes = None
+    if label.most is not None:
+        unit, visible = label.unit or "pixel", label.min_visible or 0.0
+        boxes = BoxRule(label.most, label.format or "xyxy", unit, visible, label.image or "")
+    return LabelSource(label.type, label.source, file, label.classes, boxes)
 
 
 class StreamConfig(ConfigModel):
@@ -179,9 +186,9 @@ class StreamConfig(ConfigModel):
     @property
     def array_files(self) -> tuple[Path, ...]:
         """The .npy files that hold labels and weights."""
-        labels, weights = (self.labels or {}).values(), self.weights
-        files = [*(label.file for label in labels), weights.file if weights else None]
-        return tuple(file for file in files if file)
+        holders: list[LabelConfig | WeightsConfig] = [*(self.labels or {}).values()]
+        holders += [self.weights] if self.weights else []
+        return tuple(file for each in holders if (file := parse_npy_path(each.source)))
 
     @property
     def listing_request(self) -> ListingRequest:
@@ -235,9 +242,7 @@ class StreamConfig(ConfigModel):
             added["shuffle"] = {**shuffle, "kind": "chunk"}
         return {**data, **added}
 
-    def list_rules(self) -> Iterator[Rule]:
-        """Yields what goes together in a stream."""
-        return list_stream_rules(self)
+    list_rules = list_stream_rules
 
 
 class Config(ConfigModel):
@@ -301,11 +306,11 @@ class Config(ConfigModel):
             "trainers hold so much, the kernel ends processes; set less"
         )
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields that identities are expected of streams that there are."""
         for name in self.expect or ():
-            why = f"there is no such stream{suggest_name(name, self.streams)}"
-            yield name not in self.streams, ("expect", name), why
+            if name not in self.streams:
+                yield ("expect", name), f"there is no such stream{suggest_name(name, self.streams)}"
 
     @property
     def local_endpoint(self) -> str | None:
@@ -347,10 +352,7 @@ def build_json_schema() -> JsonSchema:
         "required": ["source"],
     }
     sized = {
-        "anyOf": [
-            {"properties": {"image": {"required": ["size"]}}, "required": ["image"]},
-            {"required": ["images"]},
-        ]
+        "anyOf": [{"properties": {"image": {"required": ["size"]}}, "required": ["image"]}, {"required": ["images"]}]
     }
     named = {"properties": {"source": {"required": ["image"]}}}
     table = {"properties": {"source": {"properties": {"kind": {"const": "table"}}}}, "not": {"required": ["images"]}}

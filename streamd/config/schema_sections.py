@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from streamd.config.fields import (
     BoxCount,
+    BrokenRule,
     Bytes,
     ChannelCount,
     ChunkCount,
@@ -46,7 +47,6 @@ from streamd.config.fields import (
     NodeCount,
     PixelRange,
     ResourceCount,
-    Rule,
     ScalarValue,
     Seconds,
     Seed,
@@ -64,11 +64,9 @@ from streamd.dataset.sources import (
     IS_PATTERN,
     ArrayForm,
     BoxFormat,
-    BoxRule,
     ClassNumbers,
     DataSource,
     FrameEdge,
-    FrameRule,
     RawNumbers,
     Scalar,
 )
@@ -128,35 +126,15 @@ class LabelConfig(ConfigModel):
             if name not in _BOX_KEYS or value is not None:
                 yield name, value
 
-    @property
-    def box_rule(self) -> BoxRule | None:
-        """The rule for boxes and points; None for other types."""
-        if self.most is None:
-            return None
-        return BoxRule(
-            self.most, self.format or "xyxy", self.unit or "pixel", self.min_visible or 0.0, self.image or ""
-        )
-
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields which keys go with which type."""
         for key, written in _BOX_KEYS.items():
-            is_stray = key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ())
-            yield is_stray, (written,), f"does not belong to a label of type {self.type}; remove it, or change the type"
-        yield (
-            self.type in _KEYS_OF_TYPE and self.most is None,
-            ("max",),
-            f"is missing; a label of type {self.type} needs the most that a sample may have: max: 100",
-        )
-        yield (
-            self.classes is not None and self.type not in {"category", "tags", "boxes"},
-            ("classes",),
-            f"a label of type {self.type} has no classes; use type: category, or leave classes out",
-        )
-
-    @property
-    def file(self) -> Path | None:
-        """The .npy file that holds the label; None if it comes from another place."""
-        return parse_npy_path(self.source)
+            if key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ()):
+                yield (written,), f"does not belong to a label of type {self.type}; remove it, or change the type"
+        if self.type in _KEYS_OF_TYPE and self.most is None:
+            yield ("max",), f"is missing; a label of type {self.type} needs the most that a sample may have: max: 100"
+        if self.classes is not None and self.type not in {"category", "tags", "boxes"}:
+            yield ("classes",), f"a label of type {self.type} has no classes; use type: category, or leave classes out"
 
 
 class WeightsConfig(ConfigModel):
@@ -164,23 +142,6 @@ class WeightsConfig(ConfigModel):
 
     source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
     """The column that holds one number, 0 or more, per sample; or an array: file.npy, or /array in an HDF5 file."""
-
-    @property
-    def type(self) -> Literal["weight"]:
-        return "weight"
-
-    @property
-    def box_rule(self) -> None:
-        """None: weights are no boxes."""
-
-    @property
-    def classes(self) -> None:
-        """None: weights have no classes."""
-
-    @property
-    def file(self) -> Path | None:
-        """The .npy file that holds the weights; None if they come from another place."""
-        return parse_npy_path(self.source)
 
 
 class ShuffleConfig(ConfigModel):
@@ -198,11 +159,11 @@ class ShuffleConfig(ConfigModel):
     """For kind chunk: how many chunks are shuffled together. The default for compressed hdf5 is the number of chunks
     that a worker keeps in memory."""
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields which keys go with which kind."""
         for key in ("chunk", "buffer"):
-            is_stray = key in self.model_fields_set and self.kind != "chunk"
-            yield is_stray, (key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}"
+            if key in self.model_fields_set and self.kind != "chunk":
+                yield (key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}"
 
 
 class MeanStd(ConfigModel):
@@ -293,10 +254,10 @@ class ExpectConfig(ConfigModel):
     pixels: Identity | None = None
     """The identity of the pixels: of image, transform and the installed decoders."""
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields that one of the two is needed."""
-        is_empty = self.order is None and self.pixels is None
-        yield is_empty, (), "expects nothing: give order and pixels, as `streamd check` prints them, or remove it"
+        if self.order is None and self.pixels is None:
+            yield (), "expects nothing: give order and pixels, as `streamd check` prints them, or remove it"
 
 
 class EngineConfig(ConfigModel):
@@ -318,11 +279,12 @@ class EngineConfig(ConfigModel):
     runtime_env: dict[str, Any] | None = None
     """For kind ray: the runtime environment of the actors, as Ray takes it."""
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields that all keys but the kind are for ray; the first is told, since they all have to go."""
         keys = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) is not None]
         for key in keys[:1]:
-            yield self.kind != "ray", (key,), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"
+            if self.kind != "ray":
+                yield (key,), f"belongs to kind ray, but kind is {self.kind}; {_LEAVE}"
 
     @property
     def cluster_settings(self) -> ClusterSettings:
@@ -357,11 +319,6 @@ class FramesConfig(ConfigModel):
     """What becomes of a row at an end of its sequence that lacks a frame: repeat takes the nearest row instead, drop
     leaves the sample out.
     """
-
-    @property
-    def rule(self) -> FrameRule:
-        """The rule in the form that dataset formats read."""
-        return FrameRule(self.by, self.order, self.offsets, self.edge)
 
 
 class ImageConfig(ConfigModel):
@@ -427,49 +384,33 @@ class ImageConfig(ConfigModel):
         """Returns `from` as the path of .npy files, relative to `root`, or else to the configuration's folder."""
         return str((self.root or self._base) / Path(self.source or "").expanduser())
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields which keys follow from `like`, and which go with which mode and dtype."""
         given, most = self.model_fields_set, _MOST_OF_TYPE.get(self.dtype)
         if self.like is not None:
             for key in ("resize", "scale", "ratio", "views", "frames"):
-                yield key in given, (key,), f"follows from like: {self.like}; remove it"
+                if key in given:
+                    yield (key,), f"follows from like: {self.like}; remove it"
         else:
             why = f"belongs to resize: random_crop, but resize is {self.resize}; remove it, or change resize"
             for key in ("scale", "ratio"):
-                yield key in given and self.resize != "random_crop", (key,), why
-        yield (
-            self.dtype != "uint8" and self.mode not in {"index", "raw"},
-            ("dtype",),
-            f"pixels of mode {self.mode} are uint8; remove it, or use mode: index or raw",
-        )
-        yield (
-            self.dtype == "float32" and self.mode == "index",
-            ("dtype",),
-            "class numbers are uint8 or uint16; use one of them, or mode: raw",
-        )
-        yield (
-            self.mode == "raw" and self.channels is None,
-            ("channels",),
-            "is missing; mode raw needs the number of channels that the files have",
-        )
+                if key in given and self.resize != "random_crop":
+                    yield (key,), why
+        if self.dtype != "uint8" and self.mode not in {"index", "raw"}:
+            yield ("dtype",), f"pixels of mode {self.mode} are uint8; remove it, or use mode: index or raw"
+        if self.dtype == "float32" and self.mode == "index":
+            yield ("dtype",), "class numbers are uint8 or uint16; use one of them, or mode: raw"
+        if self.mode == "raw" and self.channels is None:
+            yield ("channels",), "is missing; mode raw needs the number of channels that the files have"
         for key in ("channels", "range"):
-            is_stray = self.mode != "raw" and getattr(self, key) is not None
-            yield is_stray, (key,), f"belongs to mode raw, but mode is {self.mode}; remove it, or use mode: raw"
-        yield (
-            self.mode == "index" and self.normalize not in {None, "none"},
-            ("normalize",),
-            "class numbers are not normalized; remove it",
-        )
-        yield (
-            self.mode in {"index", "raw"} and self.exact,
-            ("exact",),
-            "is for JPEG; numbers of other files are always exact: remove it",
-        )
-        yield (
-            self.fill is not None and most is not None and not 0 <= self.fill <= most,
-            ("fill",),
-            f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds",
-        )
+            if self.mode != "raw" and getattr(self, key) is not None:
+                yield (key,), f"belongs to mode raw, but mode is {self.mode}; remove it, or use mode: raw"
+        if self.mode == "index" and self.normalize not in {None, "none"}:
+            yield ("normalize",), "class numbers are not normalized; remove it"
+        if self.mode in {"index", "raw"} and self.exact:
+            yield ("exact",), "is for JPEG; numbers of other files are always exact: remove it"
+        if self.fill is not None and most is not None and not 0 <= self.fill <= most:
+            yield ("fill",), f"found {self.fill}; use a number from 0 to {most}, as {self.dtype} holds"
 
     @property
     def channel_count(self) -> int:
@@ -544,10 +485,10 @@ class SourceModel(ConfigModel):
         """Returns the settings of the format, filled with the keys of this model."""
         return self.settings(**{name: value for name, value in self if name != "kind"})
 
-    def list_rules(self) -> Iterator[Rule]:
+    def list_rules(self) -> Iterator[BrokenRule]:
         """Yields what the format says of its own keys."""
         for key, sentence in self.build_source().find_setting_mistakes():
-            yield True, (key,), sentence
+            yield (key,), sentence
 
 
 def _build_source_model(settings: type[DataSource]) -> type[SourceModel]:

@@ -157,11 +157,13 @@ def test_every_source_kind_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    labels = stream(labels={n: {"type": "float", "from": n} for n in ("a.npy", "column", "/array")}).labels
+    labels = stream(
+        labels={n: {"type": "float", "from": n} for n in ("a.npy", "column", "/array")}
+    ).listing_request.labels
     assert labels is not None
     assert [label.source for label in labels.values()] == [f"{tmp_path}/a.npy", "column", "/array"]
     assert [label.file for label in labels.values()] == [tmp_path / "a.npy", None, None]
-    weights = [stream(weights=name).weights for name in ("a.npy", "column", "/array")]
+    weights = [stream(weights=name).listing_request.weights for name in ("a.npy", "column", "/array")]
     assert [each and (each.file, each.source) for each in weights] == [
         (tmp_path / "a.npy", f"{tmp_path}/a.npy"),
         (None, "column"),

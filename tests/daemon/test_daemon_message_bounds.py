@@ -110,7 +110,7 @@ async def look_at_everything(rig: DispatcherRig) -> None:
     assert isinstance(rig.ask(b"asker", AskStatus()), StatusNow)
     assert isinstance(rig.ask(b"asker", AskStats()), Stats)
     feed = LiveFeed("token")
-    feed.set_monitored_daemon(rig.dispatcher)
+    feed.daemon = rig.dispatcher
     assert feed.encode_current_event(is_full=True).startswith(b"data: {")
     assert await MetricsExposition(lambda: take_snapshot(rig.dispatcher)).encode_metrics()
 

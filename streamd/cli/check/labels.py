@@ -176,35 +176,29 @@ def build_box_finding(
     kinds = ("empty", "outside", "turned", "scaled", "crowded")
     numbers: dict[str, Any] = {kind: odd.counts.get(kind, 0) for kind in (*kinds, "filled", "cornered")}
     numbers |= {f"{kind}_file": format_file(odd.first[kind]) for kind in kinds if kind in odd.first}
-    boxes = BoxSummary(
-        int(counts.sum()),
-        int(counts.max(initial=0)),
-        int(np.count_nonzero(counts == 0)),
-        **numbers,
-    )
+    boxes = BoxSummary(int(counts.sum()), int(counts.max(initial=0)), int(np.count_nonzero(counts == 0)), **numbers)
     return LabelFinding(spec.type, dict(zip(map(str, spec.classes), spec.counts, strict=True)), boxes=boxes)
 
 
-def find_box_troubles(name: str, finding: LabelFinding) -> list[str]:
-    """Returns what is wrong with the boxes or points of a label."""
-    found, boxes, what = [], finding.boxes, finding.type
+def find_box_troubles(name: str, finding: LabelFinding) -> Iterator[str]:
+    """Yields what is wrong with the boxes or points of a label."""
+    boxes = finding.boxes
     if boxes is None:
-        return []
+        return
     if boxes.empty:
-        found.append(
+        yield (
             f"{name}: {format_count(boxes.empty, 'box has', 'boxes have')} no area and will not be delivered, such as "
             f"in {boxes.empty_file}; correct or remove such boxes"
         )
     if boxes.outside:
-        count = format_count(
-            boxes.outside, *(("box lies", "boxes lie") if what == "boxes" else ("point lies", "points lie"))
+        are_boxes = finding.type == "boxes"
+        lie = ("box lies", "boxes lie") if are_boxes else ("point lies", "points lie")
+        effect = "is cut at its edge" if are_boxes else "is delivered as -1, -1"
+        yield (
+            f"{name}: {format_count(boxes.outside, *lie)} partly or wholly outside of the picture, and what is outside "
+            f"{effect}, such as in {boxes.outside_file}; correct them, or unit and format if they were written for "
+            "another size"
         )
-        effect = "is cut at its edge" if what == "boxes" else "is delivered as -1, -1"
-        found.append(
-            f"{name}: {count} partly or wholly outside of the picture, and what is outside {effect}, such as in "
-            f"{boxes.outside_file}; correct them, or unit and format if they were written for another size"
-        )
-    return found
 
 
 def find_first_sample_of_class(spec: LabelSpec, values: LabelValues | RaggedColumn, number: int) -> int:
@@ -216,71 +210,70 @@ def find_first_sample_of_class(spec: LabelSpec, values: LabelValues | RaggedColu
     return int(np.argmax(values == number))
 
 
-def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) -> list[str]:
-    """Returns what a user should know before training on this label; remedies only for streams that are shuffled.
+def find_label_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) -> Iterator[str]:
+    """Yields what a user should know before training on this label; remedies only for streams that are shuffled.
 
     The other streams are for evaluation, where class weights would only change what is measured.
     """
     if finding.least is not None and finding.least == finding.most:
-        return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
+        yield f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"
+        return
     if finding.boxes is not None and not finding.boxes.count:
-        return [f"{name}: not a single sample has any: there is nothing to learn from it"]
-    found = [] if finding.boxes is None else _find_box_warnings(name, finding.type, finding.boxes)
+        yield f"{name}: not a single sample has any: there is nothing to learn from it"
+        return
+    if finding.boxes is not None:
+        yield from _find_box_warnings(name, finding.type, finding.boxes)
     # What may be no class: words for a missing value, and a few names among numbers.
     words = [f"{each!r}" for each in finding.classes if each.casefold() in MISSING_WORDS and each not in _PLAIN_WORDS]
     if words:
-        found.append(
+        yield (
             f"{name}: {format_list(words, _SHOWN_CLASSES)} {'are classes' if words[1:] else 'is a class'}, but "
             "programs write this for a missing value; if it is one, correct the data"
         )
     names = [(number, each) for number, each in enumerate(finding.classes) if not is_whole_number(each)]
     if 0 < len(names) * 2 < len(finding.classes):
         shown = format_list([f"{each!r} has number {number}" for number, each in names], _SHOWN_CLASSES)
-        found.append(
+        yield (
             f"{name}: the classes are whole numbers, but for {format_count(len(names), 'name')}: {shown}; if that is "
             "no class, correct the data"
         )
-    empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
-    if empty:
-        found.append(f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}")
+    if empty := [f"{each!r}" for each, count in finding.classes.items() if not count]:
+        yield f"{name}: no image of {format_list(empty, _SHOWN_CLASSES)}"
     if finding.type != "category":
-        return found
+        return
     if len(finding.classes) == 1:
-        found.append(f"{name} has one class only: there is nothing to tell apart")
+        yield f"{name} has one class only: there is nothing to tell apart"
     # Classes of which one has many times the images of another.
     if finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
         filled = {each: count for each, count in finding.classes.items() if count}
         largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
-        fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
         remedy = (
             '; to even this out, use fit_data(stream, class_weight="balanced") or streamd-train --class-weight balanced'
         )
-        found.append(f"{fact}{remedy if is_shuffled else ''}")
-    return found
+        fact = f"{largest} has {finding.imbalance:.0f} times the images of {smallest}"
+        yield f"{fact}{remedy if is_shuffled else ''}"
 
 
-def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> list[str]:
-    """Returns what a user should know of boxes or points: how they were drawn, and where they crowd."""
-    found = []
+def _find_box_warnings(name: str, what: str, boxes: BoxSummary) -> Iterator[str]:
+    """Yields what a user should know of boxes or points: how they were drawn, and where they crowd."""
     if boxes.turned:
-        found.append(
+        yield (
             f"{name}: the {what} of {format_count(boxes.turned, 'picture')} were drawn on it as its file stores it, "
             f"before EXIF data turn it, such as {boxes.turned_file}; they are turned with the picture"
         )
     if boxes.scaled:
-        found.append(
+        yield (
             f"{name}: the {what} of {format_count(boxes.scaled, 'picture')} were drawn on another size of it, such as "
             f"{boxes.scaled_file}; they are scaled to the size that it has"
         )
     advice = "if they were drawn on larger pictures, correct their numbers or unit, or name those pictures"
     if boxes.cornered == boxes.filled >= _FEW_PICTURES:
-        found.append(f"{name}: the {what} of all pictures lie in the top left quarter; {advice}")
+        yield f"{name}: the {what} of all pictures lie in the top left quarter; {advice}"
     elif boxes.crowded:
-        found.append(
+        yield (
             f"{name}: all {what} of {format_count(boxes.crowded, 'picture')} with many of them lie in its top left "
             f"quarter, such as {boxes.crowded_file}; {advice}"
         )
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,11 +491,6 @@ def _format_mismatch(follower: FollowerFinding, found: SizeMismatch) -> str:
     )
     kind = "another size than" if found is follower.scaled else "other proportions than"
     return (
-        f"{what} {kind} {follower.leader}, such as in {found.file}: {format_size(found.size)} where "
-        f"{follower.leader} has {format_size(found.leader_size)}, height x width"
+        f"{what} {kind} {follower.leader}, such as in {found.file}: {found.size[0]}x{found.size[1]} where "
+        f"{follower.leader} has {found.leader_size[0]}x{found.leader_size[1]}, height x width"
     )
-
-
-def format_size(size: Size) -> str:
-    """Formats a (height, width)."""
-    return f"{size[0]}x{size[1]}"

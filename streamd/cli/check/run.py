@@ -128,11 +128,11 @@ def inspect_data(path: Path, progress: ProgressDisplay, max_files: int | None = 
             streams = [replace(each, expected=(config.expect or {}).get(each.spec.name)) for each in opened]
         try:
             tallies = [StreamTotals(each, choose_sample_ids(each.spec.samples, max_files)) for each in streams]
-            progress.start_reading(sum(tally.ids.size for tally in tallies))
+            progress.start_phase(sum(tally.ids.size for tally in tallies))
 
             def add_group_result(seen: GroupResult) -> None:
                 tallies[seen.stream].add_group_result(seen)
-                progress.advance_reading(len(seen.ids))
+                progress.advance(len(seen.ids))
 
             commands = [stream.build_open_command(number) for number, stream in enumerate(streams)]
             work = chain.from_iterable(
@@ -339,6 +339,12 @@ def build_findings(
     shapes = [stream.stream_shape for stream in streams.values()]
     limits = SchedulerLimits(config.memory, config.worker_count)
     similar = list(_find_similar_classes(streams, config))
+    leaks = []
+    for each in shared:
+        if reported.isdisjoint((each.first, each.second)):
+            names = (streams[each.first].format_file_name, streams[each.second].format_file_name)
+            example = names[0](each.example[0]), names[1](each.example[1])
+            leaks.append(DataLeak(each.first, each.second, each.files, example))
     return CheckFindings(
         memory_bytes=config.memory,
         workers=config.worker_count,
@@ -346,19 +352,7 @@ def build_findings(
             tally.stream.spec.name: _build_stream_finding(tally, config, processes, groups) for tally in all_totals
         },
         together=compute_trainer_capacity(shapes, limits) if len(shapes) > 1 else None,
-        leaks=[
-            DataLeak(
-                each.first,
-                each.second,
-                each.files,
-                (
-                    streams[each.first].format_file_name(each.example[0]),
-                    streams[each.second].format_file_name(each.example[1]),
-                ),
-            )
-            for each in shared
-            if reported.isdisjoint((each.first, each.second))
-        ],
+        leaks=leaks,
         contradictions=list(_find_contradictions(groups, streams)),
         similar_classes=[each for each in similar if not each.are_boxes],
         notes=[

@@ -31,7 +31,6 @@ from streamd.core.permutation import Ids, Words, mix64
 from streamd.core.sampler import SampleOrder
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId, StreamSpec
-from streamd.core.status import ClusterStatus
 from streamd.core.text import escape_unprintable
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
@@ -190,10 +189,13 @@ class BatchDecoder:
 
     waits_for_data: Final = False  # if data are missing the pack fails
 
-    def __init__(self, stream: ServedStream, engine: BatchEngine, slots: SlotStore, budget: DecodeBudget) -> None:
-        self._stream, self._engine, self._slots, self._budget = stream, engine, slots, budget
+    def __init__(
+        self, stream: ServedStream, engine: BatchEngine, slots: SlotStore, slot_count: int, batches_at_once: int
+    ) -> None:
+        """`slot_count` is that of batches that are decoded or written, `batches_at_once` are decoded at a time."""
+        self._stream, self._engine, self._slots, self._batches_at_once = stream, engine, slots, batches_at_once
         self._slot_bytes = compute_slot_bytes(stream.spec)
-        self._free_slots = list(range(budget.slot_count))
+        self._free_slots = list(range(slot_count))
         self._filled_jobs: dict[int, BatchJob] = {}
         self._next_to_request = self._next_to_return = 0
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -241,13 +243,18 @@ class BatchDecoder:
         More batches at a time would only leave the processor's cache.
         """
         while self._free_slots and self._next_to_request < self._stream.spec.batches:
-            if self._next_to_request - self._next_to_return - len(self._filled_jobs) >= self._budget.batches_at_once:
+            if self._next_to_request - self._next_to_return - len(self._filled_jobs) >= self._batches_at_once:
                 return
             key = BatchKey(self._stream.spec.name, 0, self._next_to_request)
             self._next_to_request += 1
             self._engine.produce_batch(key, self._free_slots.pop(), self._slot_bytes)
 
     # The methods of EngineListener, which documents when each is called.
+
+    def _ignore_event(self, *_: object, **__: object) -> None:
+        """Does nothing: other workers do the tasks of a lost one, no cluster decodes, and missing data fail batches."""
+
+    on_worker_lost = on_cluster_changed = on_data_missing = on_data_returned = _ignore_event
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         self._filled_jobs |= {job.key.index: job for job in jobs}
@@ -257,18 +264,6 @@ class BatchDecoder:
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         del job
         self._record_first_failure(PackError(f"{self._stream.spec.name}: {reason}"))
-
-    def on_worker_lost(self) -> None:
-        """Does nothing: other workers do the tasks of a lost one."""
-
-    def on_cluster_changed(self, cluster: ClusterStatus) -> None:
-        """Is never called: packing is done on this host."""
-
-    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
-        """Is never called, since `waits_for_data` is false: batches without their data fail."""
-
-    def on_data_returned(self, stream: str) -> None:
-        """Is never called, since `waits_for_data` is false."""
 
     def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Fails the pack when a callback has raised: the state of the workers can no longer be trusted."""
@@ -321,20 +316,12 @@ def read_slot_rows(spec: StreamSpec, ids: Ids, memory: memoryview) -> PackedRows
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeBudget:
-    """Bounds of a pack: `slots` for batches that are decoded or written, `batches_at_once` decoded at a time."""
-
-    slot_count: int
-    batches_at_once: int
-
-    @staticmethod
-    def from_memory(stream: ServedStream, workers: int, memory_bytes: int) -> DecodeBudget:
-        """Computes the largest budget that fits into memory and gives every worker as many tasks as it may hold."""
-        spec = stream.spec
-        tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
-        slots = max(_MIN_SLOTS, memory_bytes // compute_slot_bytes(spec))
-        return DecodeBudget(slots, max(_MIN_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks)))
+def compute_decode_bounds(stream: ServedStream, workers: int, memory_bytes: int) -> tuple[int, int]:
+    """Returns how many slots fit into memory, and how many batches give every worker all tasks that it may hold."""
+    spec = stream.spec
+    tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
+    slots = max(_MIN_SLOTS, memory_bytes // compute_slot_bytes(spec))
+    return slots, max(_MIN_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks))
 
 
 @asynccontextmanager
@@ -342,7 +329,7 @@ async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: i
     """Starts workers that decode `stream`; at the end of the context all workers and their memory are gone."""
     slots = SlotStore()
     engine = BatchEngine([stream], slots, ProcessStats(), hire_local_workers(workers))
-    work = BatchDecoder(stream, engine, slots, DecodeBudget.from_memory(stream, workers, memory_bytes))
+    work = BatchDecoder(stream, engine, slots, *compute_decode_bounds(stream, workers, memory_bytes))
     running = asyncio.create_task(engine.run(), name="engine")
     running.add_done_callback(work.on_engine_ended)
     try:
@@ -431,17 +418,14 @@ class PackJob:
     product_path: Path
     scratch_path: Path
 
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of all images of a sample."""
-        return self.stream.spec.sample_bytes
-
-    def iterate_kept_ids(self, bad_ids: Ids) -> Iterator[Ids]:
-        """Yields the sample ids of the pack's rows in order, a block at a time."""
-        batches = self.stream.spec.batches
+    def iterate_kept_rows(self, bad_ids: Ids) -> Iterator[tuple[slice, Ids]]:
+        """Yields the rows of the pack and the ids of their samples in order, a block at a time."""
+        batches, start = self.stream.spec.batches, 0
         for first in range(0, batches, _BLOCK_BATCHES):
             ids, _ = self.stream.compute_planned_ids_of_batches(0, range(first, min(first + _BLOCK_BATCHES, batches)))
-            yield ids[~np.isin(ids, bad_ids)] if bad_ids.size else ids
+            kept = ids[~np.isin(ids, bad_ids)] if bad_ids.size else ids
+            yield slice(start, start + kept.size), kept
+            start += kept.size
 
 
 class WholeShards(NamedTuple):
@@ -461,6 +445,7 @@ class PackWriter(ABC):
     def __init__(self, job: PackJob) -> None:
         self._job, self._spec, self._manifest = job, job.stream.spec, job.stream.manifest
         self._row_count = 0  # the rows that are written
+        self._files: Sequence[NumberedFiles] = ()  # of a format that numbers its files
         self.whole_shards = WholeShards()
 
     def resume_after_shards(self, whole: WholeShards) -> None:
@@ -479,9 +464,10 @@ class PackWriter(ABC):
     def append_rows(self, rows: PackedRows) -> Words:
         """Writes more rows, and returns a checksum of each, (n,) uint64."""
 
-    @abstractmethod
     def sync_to_disk(self) -> None:
         """Syncs all rows to the disk, and drops them from the page cache, which other readers need, where it can."""
+        for files in self._files:
+            files.sync_to_disk()
 
     @abstractmethod
     def finish_pack(self, bad_ids: Ids) -> None:
@@ -502,16 +488,10 @@ class PackWriter(ABC):
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         """Returns the keys of a stream's configuration that serve the pack at `pack_path`."""
 
-    @abstractmethod
     def close(self) -> None:
         """Closes all files."""
-
-    def _iterate_kept_rows(self, bad_ids: Ids) -> Iterator[tuple[slice, Ids]]:
-        """Yields the rows of the pack and the ids of their samples in order, a block at a time."""
-        start = 0
-        for ids in self._job.iterate_kept_ids(bad_ids):
-            yield slice(start, start + ids.size), ids
-            start += ids.size
+        for files in self._files:
+            files.close()
 
     def _iterate_row_blocks(self, row_bytes: int) -> Iterator[slice]:
         """Yields the rows that are written, as many at a time as are decoded together."""

@@ -213,23 +213,15 @@ def build_decoded_pack_settings(
     `places` has the value of `from` for each of several images, None for one that is the source's own.
     """
     labels = build_label_reading_settings(spec, name_pattern, taken, is_delivered=True)
-    return {"source": source, **labels, **build_decoded_image_settings(spec, places or {ONLY_IMAGE: None})}
-
-
-def build_decoded_image_settings(spec: StreamSpec, places: Mapping[str, str | None]) -> dict[str, object]:
-    """Returns `image:` or `images:` for a pack of decoded images, which have the size of the stream."""
+    # Decoded images have the size of the stream.
     if is_only_image(spec) and spec.image.mode not in _ENTRY_MODES:
-        return {"image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
-    return {
-        "images": {
-            name: {
-                **({} if (place := places[name]) is None else {"from": place}),
-                "size": [image.height, image.width],
-                **_build_number_keys(image, spec),
-            }
-            for name, image in spec.images.items()
-        }
-    }
+        return {"source": source, **labels, "image": {"size": "stored", **_build_number_keys(spec.image, spec)}}
+    images = {}
+    for name, image in spec.images.items():
+        place = (places or {}).get(name)
+        size = {"size": [image.height, image.width]}
+        images[name] = {**({} if place is None else {"from": place}), **size, **_build_number_keys(image, spec)}
+    return {"source": source, **labels, "images": images}
 
 
 def build_encoded_image_settings(
@@ -239,25 +231,23 @@ def build_encoded_image_settings(
 
     `is_delivered`: the images have the size of the stream already.
     """
-    keys = {name: _build_encoded_keys(image, spec, is_delivered=is_delivered) for name, image in spec.images.items()}
+    keys: dict[str, dict[str, object]] = {}
+    for name, image in spec.images.items():
+        numbers, size = _build_number_keys(image, spec), [image.height, image.width]
+        if is_delivered:
+            keys[name] = {"size": size, **numbers}
+        elif image.like is not None:
+            other = spec.images[image.like]
+            own = {} if size == [other.height, other.width] else {"size": size}
+            keys[name] = {"like": image.like, **own, **numbers}
+        else:
+            resize = {} if image.resize == "stretch" else {"resize": image.resize}
+            exact = {"exact": True} if image.exact else {}
+            drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
+            keys[name] = {"size": size, **numbers, **resize, **exact, **drawn}
     if suffixes is None:
         return {"image": keys[ONLY_IMAGE]}
     return {"images": {name: {"from": suffixes[name], **own} for name, own in keys.items()}}
-
-
-def _build_encoded_keys(image: ImageSpec, spec: StreamSpec, *, is_delivered: bool) -> dict[str, object]:
-    numbers = _build_number_keys(image, spec)
-    size = [image.height, image.width]
-    if is_delivered:
-        return {"size": size, **numbers}
-    if image.like is not None:
-        other = spec.images[image.like]
-        own = {} if size == [other.height, other.width] else {"size": size}
-        return {"like": image.like, **own, **numbers}
-    resize = {} if image.resize == "stretch" else {"resize": image.resize}
-    exact = {"exact": True} if image.exact else {}
-    drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
-    return {"size": size, **numbers, **resize, **exact, **drawn}
 
 
 def _build_number_keys(image: ImageSpec, spec: StreamSpec) -> dict[str, object]:

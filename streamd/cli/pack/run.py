@@ -42,7 +42,7 @@ from streamd.config.units import format_bytes
 from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors, read_regular_file
 from streamd.core.sampler import Ids
-from streamd.core.spec import StreamSpec, compute_identity
+from streamd.core.spec import compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.manifest.manifest import sync_folder
@@ -435,16 +435,6 @@ def open_pack_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) ->
             return LmdbWriter(job)
 
 
-def describe_packed_rows(spec: StreamSpec) -> list[str]:
-    """Returns the settings that determine the rows of a pack, as texts for a digest: of images, boxes and points."""
-    if is_only_image(spec):
-        images = [spec.image.describe_pixels()]  # as always, so that unfinished packs of older versions can be resumed
-    else:
-        images = [f"{name} {image.describe_pixels()}" for name, image in spec.images.items()]
-    ragged = [label for label in spec.labels.values() if label.is_ragged]
-    return images + [f"{each.name} {each.type} {each.rows} {each.image} {each.min_visible!r}" for each in ragged]
-
-
 class _PackRun:
     """One run of a pack, phase by phase."""
 
@@ -503,7 +493,13 @@ class _PackRun:
             spec, pixel_id = self._stream.spec, await decoder.wait_for_pixel_id()
             layout = f"{self._options.format}{_LAYOUT_VERSIONS.get(self._options.format, '')}"
             how = (layout, str(self._options.shard_bytes), spec.shuffle, spec.seed)
-            rows = describe_packed_rows(spec)
+            # The settings that determine the rows: of images, and of boxes and points. That of an only image is without
+            # its name, as always, so that unfinished packs of older versions can be resumed.
+            rows = [f"{name} {image.describe_pixels()}" for name, image in spec.images.items()]
+            if is_only_image(spec):
+                rows = [spec.image.describe_pixels()]
+            ragged = [each for each in spec.labels.values() if each.is_ragged]
+            rows += [f"{each.name} {each.type} {each.rows} {each.image} {each.min_visible!r}" for each in ragged]
             pack_identity = compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, *rows, spec.bad_policy)
             # An interrupted run is continued, if neither data nor settings have changed.
             if earlier_journal and earlier_journal.identity != pack_identity:
@@ -526,7 +522,7 @@ class _PackRun:
             self._stream.quarantine.append_new_bad_samples(known_bad)
             check_free_space(self._workdir, self._writer.estimate_bytes())
             packing = Phase("packing", "packed", "sample", spec.sample_bytes)
-            self._progress.start_phase(packing, spec.samples, account.done_samples)
+            self._progress.start_phase(spec.samples, account.done_samples, packing)
             began_s = time.monotonic()
             with ThreadPoolExecutor(1, "writer") as thread:
                 decoder.request_batches_from(account.next_batch_index)
@@ -542,7 +538,7 @@ class _PackRun:
     def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads the whole pack back from the disk. Raises PackError unless it is what was written."""
         reading_back = Phase("reading back", "read back", "sample", self._stream.spec.sample_bytes)
-        self._progress.start_phase(reading_back, journaled_pack.checksum.rows)
+        self._progress.start_phase(journaled_pack.checksum.rows, phase=reading_back)
         found = PackChecksum()
         for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
             found = found.with_added_rows(sums)

@@ -43,12 +43,7 @@ from streamd.cli.pack.label_cells import (
 )
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, StreamSpec
-from streamd.dataset.manifest.columns import (
-    PACKED_IMAGES_ARRAY,
-    PACKED_NAMES_ARRAY,
-    choose_name_key,
-    choose_unused_key,
-)
+from streamd.dataset.manifest.columns import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY, choose_name_key, choose_unused_key
 from streamd.errors import MissingExtraError
 from streamd.limits import MIB
 
@@ -77,7 +72,7 @@ class Hdf5Writer(PackWriter):
             if label.is_ragged:
                 width = label.width + (label.type == "points")  # a point has its visibility beside it
                 self._row_datasets[f"labels/{name}"] = (label.rows, width), np.dtype("<f4")
-        self._row_bytes = job.row_bytes + sum(compute_box_bytes(spec).values())
+        self._row_bytes = spec.sample_bytes + sum(compute_box_bytes(spec).values())
         self._file: Any = None
 
     def _open_product(self) -> None:
@@ -141,7 +136,7 @@ class Hdf5Writer(PackWriter):
         """Yields the columns beside the images, some rows at a time: the rows, the column's name, and its values."""
         manifest = self._manifest
         names = choose_name_key(manifest.labels)
-        for rows, ids in self._iterate_kept_rows(bad_ids):
+        for rows, ids in self._job.iterate_kept_rows(bad_ids):
             for name, values in collect_sample_cells(manifest, ids).items():
                 key = PACKED_NAMES_ARRAY if name == names else f"labels/{name}"
                 yield rows, key, _encode_text_values(values)

@@ -126,6 +126,7 @@ class NpyWriter(PackWriter):
             for number, (name, row_bytes) in enumerate(compute_box_bytes(self._spec).items())
         }
         self._all_files = [*self._image_files.values(), *self._box_files.values()]
+        self._files = self._all_files
 
     def _build_rows_path(self, image: str, number: int) -> Path:
         return self._job.product_path / f"{self._stems[image]}-{number:05}.npy"
@@ -148,10 +149,6 @@ class NpyWriter(PackWriter):
         self.whole_shards = WholeShards(whole * self._rows_per_file, whole)
         return rows.compute_checksums()
 
-    def sync_to_disk(self) -> None:
-        for files in self._all_files:
-            files.sync_to_disk()
-
     def finish_pack(self, bad_ids: Ids) -> None:
         self.close()
         for name, files in self._image_files.items():
@@ -170,7 +167,7 @@ class NpyWriter(PackWriter):
 
     def _iterate_label_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
         """Yields the labels, and the boxes and points as delivered, of the pack's samples, a block at a time."""
-        for rows, ids in self._iterate_kept_rows(bad_ids):
+        for rows, ids in self._job.iterate_kept_rows(bad_ids):
             boxes = {
                 name: files.read_rows(rows.start, rows.stop)
                 .view(np.float32)
@@ -210,7 +207,7 @@ class NpyWriter(PackWriter):
     def estimate_bytes(self) -> int:
         # Boxes and points are written twice: to temporary files, and to the table.
         boxes = 2 * sum(files.row_bytes for files in self._box_files.values())
-        return self._spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES + boxes)
+        return self._spec.samples * (self._spec.sample_bytes + _EXTRA_SAMPLE_BYTES + boxes)
 
     def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         spec = self._spec
@@ -222,10 +219,6 @@ class NpyWriter(PackWriter):
         places = {name: str(pack_path / f"{self._stems[name]}-{number}.npy") for name in spec.images}
         first = next(iter(places))
         return build_decoded_pack_settings({**source, "path": places[first]}, spec, places={**places, first: None})
-
-    def close(self) -> None:
-        for files in self._all_files:
-            files.close()
 
 
 def _encode_npy_header(shape: tuple[int, ...], dtype: str) -> bytes:

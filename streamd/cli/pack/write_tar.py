@@ -185,7 +185,8 @@ class TarWriter(PackWriter):
         super().__init__(job)
         stream, spec = job.stream, self._spec
         self._shard_bytes, self._shard_offset = shard_bytes, 0
-        self._files = NumberedFiles(lambda shard: job.product_path / f"{shard:06}.tar")
+        self._shards = NumberedFiles(lambda shard: job.product_path / f"{shard:06}.tar")
+        self._files = [self._shards]
         self._reader = StreamReader.open(spec, stream.manifest_path)
         categories = [name for name, label in spec.labels.items() if label.type == "category"]
         self._class_label = categories[0] if len(categories) == 1 else None
@@ -196,7 +197,7 @@ class TarWriter(PackWriter):
 
     def _open_product(self) -> None:
         self._job.product_path.mkdir(exist_ok=True)
-        self._files.remove_from(self.whole_shards.files)
+        self._shards.remove_from(self.whole_shards.files)
 
     def append_rows(self, rows: PackedRows) -> Words:
         return compute_blob_checksums(
@@ -206,7 +207,7 @@ class TarWriter(PackWriter):
     def _write_sample(self, images: Mapping[str, bytes], labels: Mapping[str, bytes]) -> bytes:
         """Writes a sample and returns its bytes."""
         record = encode_sample(self._row_count, {**images, **labels})
-        self._files.write_at(self.whole_shards.files, record, self._shard_offset)
+        self._shards.write_at(self.whole_shards.files, record, self._shard_offset)
         self._shard_offset += len(record)
         self._row_count += 1
         if self._shard_offset >= self._shard_bytes:
@@ -214,14 +215,11 @@ class TarWriter(PackWriter):
         return record
 
     def _finish_shard(self) -> None:
-        self._files.write_at(self.whole_shards.files, END_BLOCKS, self._shard_offset)
-        self._files.sync_to_disk()
-        self._files.close()
+        self._shards.write_at(self.whole_shards.files, END_BLOCKS, self._shard_offset)
+        self._shards.sync_to_disk()
+        self._shards.close()
         self._shard_offset = 0
         self.whole_shards = WholeShards(self._row_count, self.whole_shards.files + 1)
-
-    def sync_to_disk(self) -> None:
-        self._files.sync_to_disk()
 
     def finish_pack(self, bad_ids: Ids) -> None:
         del bad_ids
@@ -293,7 +291,7 @@ class TarWriter(PackWriter):
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         del bad_ids
         for shard in range(self.whole_shards.files):
-            path = self._files.build_path(shard)
+            path = self._shards.build_path(shard)
             drop_from_page_cache(path)
             with path.open("rb") as file:
                 yield compute_blob_checksums(iterate_shard_samples(file))
@@ -316,4 +314,4 @@ class TarWriter(PackWriter):
     def close(self) -> None:
         self._png_threads.shutdown()
         self._reader.close()
-        self._files.close()
+        super().close()

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.options import (
-    CurveSecretOption,
-    CurveServerOption,
-    EndpointOption,
-    JsonOption,
-    find_daemon,
-)
+from streamd.cli.options import CurveSecretOption, CurveServerOption, EndpointOption, JsonOption, find_daemon
 from streamd.errors import ConnectError
 from streamd.limits import LOOK_TIMEOUT_S
 
@@ -105,6 +99,7 @@ def top(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
+    from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
     from streamd.config.units import parse_seconds  # noqa: PLC0415 - as above
 
     try:
@@ -121,7 +116,9 @@ def top(
         if sys.stdout.isatty():
             show_live_frames(seen, console)
         else:
-            print_one_frame(seen, console)
+            # The figures of the first frame already cover the last seconds.
+            console.width = max(WIDTH_CHARS, console.width)
+            console.print(build_top_frame(next(seen)))
 
 
 def watch_status(
@@ -161,14 +158,6 @@ def show_live_frames(frames: Iterator[TopFrame], console: Console) -> None:
                 live.update(crop_to_window(build_top_frame(each), console), refresh=True)
     except KeyboardInterrupt:
         return
-
-
-def print_one_frame(frames: Iterator[TopFrame], console: Console) -> None:
-    """Prints the first frame, whose figures already cover the last seconds."""
-    from streamd.cli.status.table import WIDTH_CHARS, build_top_frame  # noqa: PLC0415 - as above
-
-    console.width = max(WIDTH_CHARS, console.width)
-    console.print(build_top_frame(next(frames)))
 
 
 def create_interval_waiter(

@@ -5,7 +5,7 @@ Also the frames of `streamd top`, which show the same as it changes. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +20,9 @@ from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,
-    ClusterStatus,
     DaemonStatus,
     NodeState,
     SessionState,
-    SessionStatus,
-    StreamStatus,
     find_reached_epoch_and_step,
     format_window,
     identify_process,
@@ -37,9 +34,13 @@ from streamd.limits import POORLY_MIXED
 WIDTH_CHARS: Final = 80  # numbers would be cut in fewer columns
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
+_NOTHING: Final = Text("-", style="dim")  # in a cell without a figure
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
 STATE_COLOURS: Final[dict[SessionState, str]] = {
     "gathering": "yellow", "waiting": "yellow", "reading": "green", "resting": "dim", "finished": "dim",
+}  # fmt: skip
+_STATE_VERBS: Final[dict[SessionState, str]] = {
+    "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
 }  # fmt: skip
 _NODE_COLOURS: Final[dict[NodeState, str]] = {
     "starting": "dim", "serving": "green", "silent": "yellow", "refused": "red", "lost": "red",
@@ -48,59 +49,63 @@ _NODE_COLOURS: Final[dict[NodeState, str]] = {
 
 def build_status_table(status: DaemonStatus) -> RenderableType:
     """Builds the whole output: troubles and the daemon first, advice last."""
-    streams = build_plain_table(
-        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
-        ">decodes\na batch", ">\nbad", "\nreceipts",
-    )  # fmt: skip
-    for stream in status.streams:
-        # A name is wrapped in a Text, since rich reads a plain string as markup.
-        streams.add_row(
-            Text(stream.name),
-            f"{stream.samples:,}",
-            f"{stream.batches:,}",
-            str(stream.sessions),
-            format_rate(stream.decoded_per_s),
-            format_rate(stream.samples_per_s),
-            format_decodes_per_batch(stream.decodes_per_batch),
-            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
-            format_receipts(stream),
-        )
-    trainers = build_plain_table("trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held")
-    for each, is_first in mark_first_of_process(status.sessions):
-        # Sessions of one process share its heading, so only the first of them shows it.
-        epoch, _ = find_reached_epoch_and_step(each)
-        trainers.add_row(
-            format_process(each) if is_first else "",
-            format_subscription(each),
-            str(epoch),
-            build_step_cell(each),
-            format_rate(each.samples_per_s),
-            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
-            f"{each.held}/{each.credit}",
-        )
     parts: list[RenderableType] = [
-        *format_trouble_lines(status),
-        *format_daemon_summary(status),
+        *_format_trouble_lines(status),
+        *_format_daemon_summary(status),
         Text(),
-        streams,
-        *_format_stream_images(status.streams),
+        *_build_streams_table(
+            status, "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">taken\nsample/s",
+            ">decodes\na batch", ">\nbad", "\nreceipts",
+        ),
         Text(),
-    ]
+    ]  # fmt: skip
+    # A cluster's nodes: their state, their rates, and what each waits for.
     if status.cluster is not None:
-        parts += [build_nodes_table(status.cluster), Text()]
-    parts.append(trainers if status.sessions else Text("no trainers", style="dim"))
-    for remarks in (list(_format_timings(status.sessions)), list(_format_advice(status))):
+        nodes = _build_plain_table("node", "state", ">workers", ">tasks", ">sample/s", "waits for")
+        for node in status.cluster.nodes:
+            nodes.add_row(
+                Text(escape_unprintable(node.name)),
+                Text(node.state, style=_NODE_COLOURS[node.state]),
+                str(node.workers),
+                str(node.tasks),
+                format_rate(node.samples_per_s),
+                Text(escape_unprintable(node.waits_for)),
+            )
+        no_nodes = f"the cluster at {status.cluster.address} has no node that decodes"
+        parts += [nodes if status.cluster.nodes else Text(no_nodes, style="dim", overflow="fold"), Text()]
+    parts.append(_build_trainers_table(status, "trainer", "stream", ">epoch", ">step", ">samples/s", "doing", ">held"))
+    # Where the time of each trainer's last epoch went.
+    timings: list[RenderableType] = []
+    for each in sort_sessions(status.sessions):
+        if each.last_epoch is not None:
+            colour = "yellow" if BOTTLENECK_ADVICE[each.last_epoch.verdict].is_bad else ""
+            rank = f", rank {each.rank} of {each.world}" if each.world > 1 else ""
+            named = f"{escape_unprintable(each.name)}, " if each.name else ""
+            timings.append(Text.assemble((f"{named}{each.stream}{rank}: ", colour), each.last_epoch.summary_text))
+    # Advice on the streams.
+    advice: list[RenderableType] = [
+        Text(f"decodes a batch: {reason}", style="dim")
+        for reason in dict.fromkeys(stream.decodes_unknown for stream in status.streams if stream.sessions)
+        if reason
+    ]
+    advice += [
+        Text.assemble((f"stream {stream.name!r}: ", "yellow"), sentence)
+        for stream in status.streams
+        for sentence in (stream.remedy, stream.poorly_mixed and escape_unprintable(stream.poorly_mixed))
+        if sentence
+    ]
+    for remarks in (timings, advice):
         parts += [Text(), *remarks] if remarks else []
     return Group(*parts)
 
 
-def format_trouble_lines(status: DaemonStatus) -> Iterator[Text]:
+def _format_trouble_lines(status: DaemonStatus) -> Iterator[Text]:
     """Formats each trouble and its remedy in a line."""
     for trouble in status.all_troubles:
         yield Text(f"trouble: {escape_unprintable(trouble)}", style="bold red", overflow="fold")
 
 
-def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
+def _format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
     """Formats the daemon's identity, workers and memory."""
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
@@ -118,7 +123,7 @@ def format_daemon_summary(status: DaemonStatus) -> Iterator[Text]:
         )
 
 
-def build_plain_table(*headings: str) -> Table:
+def _build_plain_table(*headings: str) -> Table:
     """Builds a table; a heading that begins with `>` marks a column of numbers, which are never wrapped."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
@@ -130,93 +135,78 @@ def build_plain_table(*headings: str) -> Table:
     return table
 
 
-def _format_stream_images(streams: Iterable[StreamStatus]) -> Iterator[Text]:
-    """Formats the images of each stream in a line, as their arrays in a batch are named and shaped."""
-    for stream in streams:
-        if stream.images:
-            yield Text(f"{stream.name}: {stream.images_text}", style="dim", overflow="fold")
+def _build_streams_table(
+    status: DaemonStatus, *headings: str, new_bad: Mapping[str, int] | None = None
+) -> Iterator[RenderableType]:
+    """Yields the table of the streams with these columns, then the images of each stream; `top` gives `new_bad`."""
+    table = _build_plain_table(*headings)
+    for each in status.streams:
+        receipts = Text(f"{each.receipts_ok} ok")
+        if each.receipts_bad:
+            receipts.append(f"\n{each.receipts_bad} NOT OK", style="bold red")
+        # The decodes a batch are coloured by the share that was wasted.
+        decodes, score, added = each.decodes_per_batch, each.shuffle_score, (new_bad or {}).get(each.name, 0)
+        waste = "green" if (decodes or 0) <= WELL_SHARED else "yellow" if (decodes or 0) < _POORLY_SHARED else "red"
+        is_marked = new_bad is not None and (each.stopped or each.failed)
+        cells: dict[str, RenderableType] = {
+            # A name is wrapped in a Text, since rich reads a plain string as markup.
+            "\nstream": Text(each.name, style="bold red" if is_marked else ""),
+            ">\nsamples": f"{each.samples:,}",
+            ">\nbatches": f"{each.batches:,}",
+            ">\ntrainers": str(each.sessions),
+            ">decoded\nbatch/s": format_rate(each.decoded_per_s),
+            ">taken\nsample/s": format_rate(each.samples_per_s),
+            ">decodes\na batch": _NOTHING if decodes is None else Text(f"{decodes:.2f}", style=waste),
+            ">\nbad": Text(f"{each.bad:,}{f' +{added:,}' if added else ''}", style="yellow" if each.bad else ""),
+            ">shuffle\nscore": _NOTHING
+            if score is None
+            else Text(f"{score:.2f}", style="yellow" if score < POORLY_MIXED else "green"),
+            "\nreceipts": receipts,
+        }
+        table.add_row(*(cells[heading] for heading in headings))
+    yield table
+    # The images of each stream, as their arrays in a batch are named and shaped.
+    for each in status.streams:
+        if each.images:
+            yield Text(f"{each.name}: {each.images_text}", style="dim", overflow="fold")
 
 
-def build_nodes_table(cluster: ClusterStatus) -> RenderableType:
-    """Builds the table of a cluster's nodes: their state, their rates, and what each waits for."""
-    if not cluster.nodes:
-        return Text(f"the cluster at {cluster.address} has no node that decodes", style="dim", overflow="fold")
-    table = build_plain_table("node", "state", ">workers", ">tasks", ">sample/s", "waits for")
-    for node in cluster.nodes:
-        table.add_row(
-            Text(escape_unprintable(node.name)),
-            Text(node.state, style=_NODE_COLOURS[node.state]),
-            str(node.workers),
-            str(node.tasks),
-            format_rate(node.samples_per_s),
-            Text(escape_unprintable(node.waits_for)),
-        )
+def _build_trainers_table(status: DaemonStatus, *headings: str) -> RenderableType:
+    """Builds the table of the trainers with these columns; sessions of one process share its heading."""
+    if not status.sessions:
+        return Text("no trainers", style="dim")
+    table = _build_plain_table(*headings)
+    process_before: tuple[int, int] | None = None
+    for each in sort_sessions(status.sessions):
+        # The trainer's name and its process, in the row of its first session.
+        trainer, process = Text(), identify_process(each)
+        if process != process_before:
+            trainer.append(escape_unprintable(each.name) or "unnamed")
+            trainer.append(f"\npid {each.pid}" if each.pid else "", style="dim")
+        process_before = process
+        rank = f"\nrank {each.rank} of {each.world}" if each.world > 1 else ""
+        # The progress in the epoch, in the trainer's own steps.
+        epoch, step = find_reached_epoch_and_step(each)
+        bar = ProgressBar(total=max(1, each.own_steps), completed=step, width=_BAR_CHARS)
+        limit = BOTTLENECK_ADVICE[each.last_epoch.verdict] if each.last_epoch else None
+        cells: dict[str, RenderableType] = {
+            "trainer": trainer,
+            "stream": Text(each.stream).append(f"\nbatch {each.batch_size:,}{rank}", style="dim"),
+            "epoch": str(epoch),
+            "step": Group(Text(f"{step:,}/{each.own_steps:,}", justify="right"), bar),
+            "left": "-" if each.left_s is None else format_time_span(each.left_s, units=1),
+            "samples/s": format_rate(each.samples_per_s),
+            "lag": "-" if each.lag_steps is None else f"{each.lag_steps:,}",
+            "held": f"{each.held}/{each.credit}",
+            "doing": Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
+            "doing,\nlast limit": Text.assemble(
+                (_STATE_VERBS[each.doing], STATE_COLOURS[each.doing]),
+                "\n",
+                ("-", "dim") if limit is None else (limit.short, "yellow" if limit.is_bad else "green"),
+            ),
+        }
+        table.add_row(*(cells[heading.lstrip(">\n")] for heading in headings))
     return table
-
-
-def format_decodes_per_batch(decodes: float | None) -> Text:
-    """Formats the decodes a batch, coloured by the share that was wasted."""
-    if decodes is None:
-        return Text("-", style="dim")
-    colour = "green" if decodes <= WELL_SHARED else "yellow" if decodes < _POORLY_SHARED else "red"
-    return Text(f"{decodes:.2f}", style=colour)
-
-
-def format_receipts(stream: StreamStatus) -> Text:
-    """Formats the number of receipts, and separately of those that are not ok."""
-    text = Text(f"{stream.receipts_ok} ok")
-    if stream.receipts_bad:
-        text.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
-    return text
-
-
-def mark_first_of_process(sessions: Iterable[SessionStatus]) -> Iterator[tuple[SessionStatus, bool]]:
-    """Yields the sessions in the order of the table, and whether each is the first of its process."""
-    before: tuple[int, int] | None = None
-    for each in sort_sessions(sessions):
-        process = identify_process(each)
-        yield each, process != before
-        before = process
-
-
-def format_process(session: SessionStatus) -> Text:
-    """Formats the heading of a process's sessions: the trainer's name and its process."""
-    named = Text(escape_unprintable(session.name) or "unnamed")
-    return named.append(f"\npid {session.pid}", style="dim") if session.pid else named
-
-
-def format_subscription(session: SessionStatus) -> Text:
-    """Formats the stream and batch size of a session, and its rank if there are several."""
-    rank = f"\nrank {session.rank} of {session.world}" if session.world > 1 else ""
-    return Text(session.stream).append(f"\nbatch {session.batch_size:,}{rank}", style="dim")
-
-
-def build_step_cell(session: SessionStatus) -> RenderableType:
-    """Builds the cell with a trainer's progress in its epoch, in the trainer's own steps."""
-    _, step = find_reached_epoch_and_step(session)
-    bar = ProgressBar(total=max(1, session.own_steps), completed=step, width=_BAR_CHARS)
-    return Group(Text(f"{step:,}/{session.own_steps:,}", justify="right"), bar)
-
-
-def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
-    """Formats where the time of each trainer's last epoch went."""
-    for each in sort_sessions(sessions):
-        if each.last_epoch is not None:
-            colour = "yellow" if BOTTLENECK_ADVICE[each.last_epoch.verdict].is_bad else ""
-            rank = f", rank {each.rank} of {each.world}" if each.world > 1 else ""
-            named = f"{escape_unprintable(each.name)}, " if each.name else ""
-            yield Text.assemble((f"{named}{each.stream}{rank}: ", colour), each.last_epoch.summary_text)
-
-
-def _format_advice(status: DaemonStatus) -> Iterator[Text]:
-    for reason in dict.fromkeys(stream.decodes_unknown for stream in status.streams if stream.sessions):
-        if reason:
-            yield Text(f"decodes a batch: {reason}", style="dim")
-    for stream in status.streams:
-        if stream.remedy:
-            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
-        if stream.poorly_mixed:
-            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), escape_unprintable(stream.poorly_mixed))
 
 
 def format_rate(per_s: float) -> str:
@@ -235,9 +225,6 @@ def format_time_span(seconds: float, units: int = 2) -> str:
     return " ".join(parts[:units])
 
 
-_STATE_VERBS: Final[dict[SessionState, str]] = {
-    "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
-}  # fmt: skip
 _TRAINERS_POSITION: Final = 6  # the trainers' cell in the diagram of the data path: batches should wait for trainers
 # The cell of the diagram, a stage or an arrow, at which a bottleneck is marked.
 _BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
@@ -267,31 +254,20 @@ def build_top_frame(frame: TopFrame) -> RenderableType:
     status = frame.status
     parts: list[RenderableType]
     if frame.away_s is None:
-        parts = [*format_trouble_lines(status)]
+        parts = [*_format_trouble_lines(status)]
     else:
         absence = f"away for {format_time_span(frame.away_s)}: no answer; the last known state is shown"
         parts = [Text(absence, style="bold red")]
-    parts += [*format_daemon_summary(status), Text(), *_build_data_path_diagram(status), Text()]
-    streams = build_plain_table(
-        "\nstream", ">decoded\nbatch/s", ">taken\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
-        "\nreceipts",
+    parts += [*_format_daemon_summary(status), Text(), *_build_data_path_diagram(status), Text()]
+    parts += _build_streams_table(
+        status, "\nstream", ">decoded\nbatch/s", ">taken\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
+        "\nreceipts", new_bad=frame.new_bad,
     )  # fmt: skip
-    for each in status.streams:
-        new_bad, score = frame.new_bad.get(each.name, 0), each.shuffle_score
-        streams.add_row(
-            Text(each.name, style="bold red" if each.stopped or each.failed else ""),
-            format_rate(each.decoded_per_s),
-            format_rate(each.samples_per_s),
-            format_decodes_per_batch(each.decodes_per_batch),
-            Text(f"{each.bad:,}{f' +{new_bad:,}' if new_bad else ''}", style="yellow" if each.bad else ""),
-            Text("-", style="dim")
-            if score is None
-            else Text(f"{score:.2f}", style="yellow" if score < POORLY_MIXED else "green"),
-            format_receipts(each),
-        )
-    parts += [streams, *_format_stream_images(status.streams), Text()]
-    parts.append(_build_live_trainers_table(status) if status.sessions else Text("no trainers", style="dim"))
-    return Group(*parts)
+    trainers = _build_trainers_table(
+        status, "\ntrainer", "\nstream", ">\nepoch", ">\nstep", ">\nleft", ">\nsamples/s", ">\nlag", ">\nheld",
+        "doing,\nlast limit",
+    )  # fmt: skip
+    return Group(*parts, Text(), trainers)
 
 
 def crop_to_window(frame: RenderableType, console: Console) -> RenderableType:
@@ -337,32 +313,3 @@ def _build_data_path_diagram(status: DaemonStatus) -> Iterator[RenderableType]:
         diagram.add_row(*map(Text, row))
     yield diagram
     yield Text(advice.sentence, style="dim" if marked is None else "yellow" if advice.is_bad else "green")
-
-
-# --- trainers
-
-
-def _build_live_trainers_table(status: DaemonStatus) -> Table:
-    table = build_plain_table(
-        "\ntrainer", "\nstream", ">\nepoch", ">\nstep", ">\nleft", ">\nsamples/s", ">\nlag", ">\nheld",
-        "doing,\nlast limit",
-    )  # fmt: skip
-    for each, is_first in mark_first_of_process(status.sessions):
-        epoch, _ = find_reached_epoch_and_step(each)
-        limit = BOTTLENECK_ADVICE[each.last_epoch.verdict] if each.last_epoch else None
-        table.add_row(
-            format_process(each) if is_first else "",
-            format_subscription(each),
-            f"{epoch}",
-            build_step_cell(each),
-            "-" if each.left_s is None else format_time_span(each.left_s, units=1),
-            format_rate(each.samples_per_s),
-            "-" if each.lag_steps is None else f"{each.lag_steps:,}",
-            f"{each.held}/{each.credit}",
-            Text.assemble(
-                (_STATE_VERBS[each.doing], STATE_COLOURS[each.doing]),
-                "\n",
-                ("-", "dim") if limit is None else (limit.short, "yellow" if limit.is_bad else "green"),
-            ),
-        )
-    return table

@@ -43,15 +43,12 @@ class WaitBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]  # Keras has
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         waited_s, elapsed_s = self._stream.wait_s - self._waited_before_s, time.monotonic() - self._began_s
         self._wait = WaitFraction(waited_s / elapsed_s if elapsed_s > 0 else 0)
-        super().on_train_batch_end(batch, self._add_wait_to_logs(logs))
+        super().on_train_batch_end(batch, {**(logs or {}), "wait": self._wait})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         # `_wait` is not computed again here: it is the share at the end of the last training step, and leaves out the
         # validation.
-        super().on_epoch_end(epoch, self._add_wait_to_logs(logs))
-
-    def _add_wait_to_logs(self, logs: Any) -> dict[str, Any]:
-        return {**(logs or {}), "wait": self._wait}
+        super().on_epoch_end(epoch, {**(logs or {}), "wait": self._wait})
 
 
 @dataclass(slots=True)

@@ -144,8 +144,7 @@ def train(
     mixed_precision: Annotated[
         bool,
         typer.Option(
-            "--mixed-precision",
-            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps.",
+            "--mixed-precision", help="Compute in 16 bits: float16 on a GPU; bfloat16 on a CPU, where it rarely helps."
         ),
     ] = False,
     batch_size: Annotated[

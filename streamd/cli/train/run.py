@@ -148,52 +148,19 @@ def choose_builder(target: LearningTarget, model: str | None, inputs: Sequence[s
             f"{target.name!r} is {target.type}, for which there is no built-in network: give a model of your own with "
             "--model module:build, or choose a label with --label"
         )
-    if target.type in {"category", "tags"}:
-        return lambda spec: build_classifier(spec, target, inputs)
-    return lambda spec: build_regressor(spec, target, inputs)
+    return lambda spec: build_network(spec, target, inputs)
 
 
-def build_regressor(spec: StreamSpec, label: LabelSpec, inputs: Sequence[str] = ()) -> Any:
-    """Builds a network that predicts one number, or `label.width` numbers, from the images of a stream.
+def build_network(spec: StreamSpec, label: LabelSpec, inputs: Sequence[str] = ()) -> Any:
+    """Builds a network for a label: a branch of convolutions for each image that goes into it, with its own weights.
 
-    The feature map is flattened, so the position of an object matters.
+    For classes it predicts the probability of each: of exclusive classes, or of each tag separately. The feature map is
+    averaged, so the position of an object does not matter. For numbers it predicts one, or `label.width` of them, and
+    the feature map is flattened, so the position matters. The input is one array, or a dict of several, as `fit_data`
+    gives them. Raises ConfigError for labels, masks and views as inputs.
     """
-    layers = load_keras().layers
-    images, features = _build_branches(spec, inputs, layers.Flatten)
-    features = layers.Dense(64, activation="relu")(features)
-    outputs = layers.Dense(label.width or 1, dtype=_OUTPUT_TYPE)(features)
-    if label.mean is not None and label.std:
-        # The layers before it work in units of std.
-        outputs = layers.Rescaling(label.std, offset=label.mean, dtype=_OUTPUT_TYPE)(outputs)
-    return load_keras().Model(images, outputs, name=_build_model_name(label))
-
-
-def build_classifier(spec: StreamSpec, label: LabelSpec, inputs: Sequence[str] = ()) -> Any:
-    """Builds a network that predicts the probability of each class: of exclusive classes, or of each tag separately.
-
-    The feature map is averaged, so the position of an object does not matter.
-    """
-    layers = load_keras().layers
-    images, features = _build_branches(spec, inputs, layers.GlobalAveragePooling2D)
-    features = layers.Dense(64, activation="relu")(features)
-    activation = "sigmoid" if label.type == "tags" else "softmax"
-    outputs = layers.Dense(len(label.classes), activation=activation, dtype=_OUTPUT_TYPE)(features)
-    return load_keras().Model(images, outputs, name=_build_model_name(label))
-
-
-def _build_model_name(label: LabelSpec) -> str:
-    """Returns a model's name with only the characters that Keras allows in scopes."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"streamd_{label.name}")
-
-
-def _build_branches(spec: StreamSpec, chosen: Sequence[str], join: Callable[[], Any]) -> tuple[Any, Any]:
-    """Builds a branch of convolutions for each image that goes into a model, with weights of its own.
-
-    `join` makes the layer that turns a feature map into a vector. Returns the only input or a dict of several, as
-    `fit_data` gives them, and the vectors of all branches in a row. Raises ConfigError for labels, masks and views.
-    """
-    keras = load_keras()
-    names = tuple(choose_inputs(spec, chosen))
+    keras, layers = load_keras(), load_keras().layers
+    names = tuple(choose_inputs(spec, inputs))
     own = "give a model of your own with --model module:build, or choose other inputs with --input"
     for name in names:
         image = spec.images.get(name)
@@ -205,24 +172,35 @@ def _build_branches(spec: StreamSpec, chosen: Sequence[str], join: Callable[[], 
                 f"{name!r} of stream {spec.name!r} has {image.shape[0]} pictures for each sample, and the built-in "
                 f"model takes one: {own}"
             )
-    inputs, vectors = {}, []
+    are_classes = label.type in {"category", "tags"}
+    entries, vectors = {}, []
     for name in names:
         image, scaled = spec.images[name], spec
-        inputs[name] = keras.Input(image.shape, dtype=image.dtype, name="images" if len(names) == 1 else name)
+        entries[name] = keras.Input(image.shape, dtype=image.dtype, name="images" if len(names) == 1 else name)
         # `normalize: none` leaves scaling to the model: these learn twice as well from -1 to 1 as from 0 to 255.
         if (spec.normalize if len(spec.images) == 1 else image.normalize) == "none":
             images = {**spec.images, name: replace(image, normalize="minus_one_one")}
             scaled = replace(spec, normalize="minus_one_one", images=images)
-        features = normalization(scaled, name)(inputs[name])
+        features = normalization(scaled, name)(entries[name])
         # Strided convolutions, down to a feature map of about SMALLEST_MAP a side.
         for number, (side, stride) in enumerate(_compute_strides(min(image.height, image.width))):
             width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
             kernel = 5 if side >= LARGE_SIDE else 3
-            features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
-        vectors.append(join()(features))
-    if len(names) == 1:
-        return inputs[names[0]], vectors[0]
-    return inputs, keras.layers.Concatenate()(vectors)
+            features = layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
+        vectors.append((layers.GlobalAveragePooling2D if are_classes else layers.Flatten)()(features))
+    features = vectors[0] if len(vectors) == 1 else layers.Concatenate()(vectors)
+    features = layers.Dense(64, activation="relu")(features)
+    if are_classes:
+        activation = "sigmoid" if label.type == "tags" else "softmax"
+        outputs = layers.Dense(len(label.classes), activation=activation, dtype=_OUTPUT_TYPE)(features)
+    else:
+        outputs = layers.Dense(label.width or 1, dtype=_OUTPUT_TYPE)(features)
+        if label.mean is not None and label.std:
+            # The layers before it work in units of std.
+            outputs = layers.Rescaling(label.std, offset=label.mean, dtype=_OUTPUT_TYPE)(outputs)
+    # Keras allows only these characters in scopes.
+    letters = (each if each.isascii() and each.isalnum() else "_" for each in f"streamd_{label.name}")
+    return keras.Model(entries[names[0]] if len(names) == 1 else entries, outputs, name="".join(letters))
 
 
 def _compute_strides(side: int) -> list[tuple[int, int]]:
@@ -437,10 +415,15 @@ def train_model(
     subscription.
     """
     stop = stop or StopSignals()
-    check_training_streams(client, options)
+    # First the mistakes that can be found without Keras, which takes long to import.
+    spec = BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
+    target = choose_target(spec, options.label)
+    choose_inputs(spec, options.inputs)
+    if options.validation:
+        check_streams_match(spec, client.spec(options.validation), target)
     # Before subscribing: importing Keras and building the model take seconds, during which a subscription would hold
     # memory.
-    learner = prepare_model(_get_trainer_spec(client, options), options, print_line)
+    learner = prepare_model(spec, options, print_line)
     failure: ReceiptError | LossError | None = None
     result: TrainingResult | None = None
     with ExitStack() as stack:
@@ -459,8 +442,16 @@ def train_model(
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
     if failure or (result and result.stopped_place):
         print_line("")  # ends the line in which the progress bar stopped
+    lines = []
+    if result and result.stopped_place:
+        lines.append(f"{stop.signal_text} stopped the training {result.stopped_place}")
+    if result and result.history:
+        lines.append(format_results(result.history))
+    if result and result.saved:
+        samples = min(result.most_samples, sum(receipt.samples for receipt in stream.receipts))
+        lines.append(format_speed(samples, result.elapsed_s, result.waited_s))
     for line in [
-        *(_format_result_lines(result, stream.receipts, stop) if result else ()),
+        *lines,
         *format_timing_lines([stream.timings]),
         *(("" if each.stream == options.stream else f"{each.stream} ") + format_receipt(each) for each in receipts),
         *(_format_ending_lines(result, options) if result else ()),
@@ -469,15 +460,6 @@ def train_model(
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
     return receipts
-
-
-def check_training_streams(client: Client, options: TrainingOptions) -> None:
-    """Raises ConfigError or RefusedError for mistakes that can be found without Keras, which takes long to import."""
-    spec = _get_trainer_spec(client, options)
-    target = choose_target(spec, options.label)
-    choose_inputs(spec, options.inputs)
-    if options.validation:
-        check_streams_match(spec, client.spec(options.validation), target)
 
 
 def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callable[[str], None]) -> PreparedModel:
@@ -502,14 +484,6 @@ def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callab
             f"{' and '.join(given)}, or return the model uncompiled"
         )
     return PreparedModel(model, target, [make(spec) for make in make_callbacks])
-
-
-def _get_trainer_spec(client: Client, options: TrainingOptions) -> StreamSpec:
-    """Returns the stream's specification in batches of the training's size.
-
-    Raises ConfigError for a size that is neither a divisor nor a multiple of the stream's.
-    """
-    return BatchSplit.from_batch_size(client.spec(options.stream), options.batch_size).trainer_spec
 
 
 def _fit_and_save_model(
@@ -630,17 +604,6 @@ def draw_curves(history: TrainingHistory, path: Path) -> None:
             axes.plot(range(1, len(values) + 1), values, label=kind, **_CURVE_STYLES[kind])
         axes.legend()
     figure.savefig(path, dpi=_DOTS_PER_INCH, format="png")
-
-
-def _format_result_lines(result: TrainingResult, receipts: Sequence[Receipt], stop: StopSignals) -> list[str]:
-    """Returns the lines about the training's result, which precede the account."""
-    lines = [f"{stop.signal_text} stopped the training {result.stopped_place}"] if result.stopped_place else []
-    if result.history:
-        lines.append(format_results(result.history))
-    if result.saved:
-        samples = min(result.most_samples, sum(receipt.samples for receipt in receipts))
-        lines.append(format_speed(samples, result.elapsed_s, result.waited_s))
-    return lines
 
 
 def _format_ending_lines(result: TrainingResult, options: TrainingOptions) -> list[str]:

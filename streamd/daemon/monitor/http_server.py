@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -26,12 +26,7 @@ from streamd.core.status import DaemonStatus
 from streamd.core.text import format_count
 from streamd.daemon.monitor.metrics import CONTENT_TYPE, MetricsExposition
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache
-from streamd.daemon.monitor.snapshot import (
-    MonitoredDaemon,
-    build_bad_sample_page,
-    build_dashboard_view,
-    take_snapshot,
-)
+from streamd.daemon.monitor.snapshot import MonitoredDaemon, build_bad_sample_page, build_dashboard_view, take_snapshot
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
@@ -111,28 +106,18 @@ _MAX_SNAPSHOT_AGE_S: Final = 5.0  # changes since an older snapshot say little a
 _REDACTED_TEXT: Final = "see `streamd status`, or this page with its token"
 
 
-class _EncodedEvents(NamedTuple):
-    """One event in two versions: with the reasons that may name files, and without them for requests without token."""
-
-    full: bytes
-    redacted: bytes
-
-
 class LiveFeed:
     """Sends events to open pages. Takes one snapshot for all of them, and none while no page is open."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._daemon: MonitoredDaemon | None = None
+        self.daemon: MonitoredDaemon | None = None  # the one to report on, once there is one
         self._host = socket.gethostname()
         self._last_status: DaemonStatus | None = None
         self._last_status_s = -_MAX_SNAPSHOT_AGE_S
-        self._events = _EncodedEvents(b"", b"")
+        # One event in two versions: with the reasons that may name files, and for requests without token.
+        self._whole_event = self._discreet_event = b""
         self._closing = asyncio.Event()
-
-    def set_monitored_daemon(self, daemon: MonitoredDaemon) -> None:
-        """Reports on this daemon from now on."""
-        self._daemon = daemon
 
     def close(self) -> None:
         """Ends all event streams."""
@@ -161,16 +146,17 @@ class LiveFeed:
 
     def encode_current_event(self, *, is_full: bool) -> bytes:
         """Returns the event of now, in full or without the reasons that may name files."""
-        if self._daemon is None:
+        if self.daemon is None:
             return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
         if now_s >= self._last_status_s + _MIN_SNAPSHOT_INTERVAL_S:
             # All pages share one previous status: how many pages are open changes no count.
             before = self._last_status if now_s < self._last_status_s + _MAX_SNAPSHOT_AGE_S else None
-            snapshot, streams = take_snapshot(self._daemon), self._daemon.streams
+            snapshot, streams = take_snapshot(self.daemon), self.daemon.streams
             status = self._last_status = snapshot.status
             self._last_status_s = now_s
-            whole = discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+            self._whole_event = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+            self._discreet_event = self._whole_event
             # The reasons why streams are stopped or failed name files. Nearly always there is none to redact, and one
             # encoding serves both kinds of requests.
             if any(each.stopped or each.failed for each in status.streams):
@@ -179,9 +165,8 @@ class LiveFeed:
                     for each in status.streams
                 )
                 snapshot = replace(snapshot, status=replace(status, streams=redacted))
-                discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
-            self._events = _EncodedEvents(whole, discreet)
-        return self._events.full if is_full else self._events.redacted
+                self._discreet_event = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+        return self._whole_event if is_full else self._discreet_event
 
 
 def _encode_event(value: object) -> bytes:
@@ -211,11 +196,11 @@ HttpHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RequestDeclined(Exception):  # noqa: N818 - not an error: `response` is sent instead of what was requested
-    """The request is answered with `response` instead of what it requests."""
+    """The request is answered with `response`, a line of plain text, instead of what it requests."""
 
-    def __init__(self, response: web.Response) -> None:
-        super().__init__(response.status)
-        self.response = response
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(status)
+        self.response = build_text_response(status, text, **headers)
 
 
 class Monitor:
@@ -306,7 +291,7 @@ class Monitor:
         """Reports on this daemon from now on."""
         self._daemon, self._exposition = daemon, MetricsExposition(partial(take_snapshot, daemon))
         self._batch_drawer = BatchDrawer(daemon.batch_preview, daemon.stats)
-        self._live_feed.set_monitored_daemon(daemon)
+        self._live_feed.daemon = daemon
 
     async def run(self) -> None:
         """Answers requests until it is cancelled, then closes all connections."""
@@ -372,17 +357,13 @@ class Monitor:
         """Returns the stream that a request names. Raises RequestDeclined, also if the request lacks the token."""
         # The token comes first: without it a request cannot find out which streams there are.
         if not is_authorized(request.headers.get("Authorization"), self.token):
-            raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
+            raise RequestDeclined(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"})
         if self._daemon is None:
-            raise RequestDeclined(build_text_response(503, _NO_STREAMS_TEXT))
+            raise RequestDeclined(503, _NO_STREAMS_TEXT)
         name, known = request.match_info["stream"], self._daemon.streams
         if name not in known:
-            raise RequestDeclined(
-                build_text_response(
-                    404,
-                    f"there is no stream {name!r}; the daemon serves: {', '.join(known)}{suggest_name(name, known)}",
-                )
-            )
+            served = f"{', '.join(known)}{suggest_name(name, known)}"
+            raise RequestDeclined(404, f"there is no stream {name!r}; the daemon serves: {served}")
         return known[name]
 
     async def _answer_next_batch(self, request: web.Request) -> web.Response:
@@ -393,9 +374,7 @@ class Monitor:
     async def _answer_bad_samples(self, request: web.Request) -> web.Response:
         stream, before = self._find_authorized_stream(request), request.query.get("before")
         if before is not None and not _WHOLE_NUMBER.fullmatch(before):
-            raise RequestDeclined(
-                build_text_response(400, "before: write a whole number, as given in the previous answer")
-            )
+            raise RequestDeclined(400, "before: write a whole number, as given in the previous answer")
         some = build_bad_sample_page(
             stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before)
         )
@@ -404,7 +383,7 @@ class Monitor:
     async def _answer_thumbnail(self, request: web.Request) -> web.Response:
         stream, sample_id = self._find_authorized_stream(request), int(request.match_info["sample"])
         if sample_id not in stream.quarantine.reasons:
-            raise RequestDeclined(build_text_response(404, "that is not a bad sample of the stream"))
+            raise RequestDeclined(404, "that is not a bad sample of the stream")
         picture = await self._thumbnails.get_or_draw_thumbnail(stream, sample_id)
         return build_http_response(200, picture, "image/jpeg") if picture else build_http_response(204)
 

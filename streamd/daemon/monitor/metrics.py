@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Final, Literal, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
@@ -39,6 +39,12 @@ MetricRows = Iterable[tuple[Sequence[str], float | StageHistogram | None]]  # va
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # every version of Prometheus reads this format
 
+_FAMILIES: Final[dict[MetricKind, Callable[..., Any]]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "info": InfoMetricFamily,
+}
 _BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
 _LINES_PER_TURN: Final = 50  # about half a millisecond
 
@@ -58,77 +64,73 @@ class MetricSpec:
 
     def build_family(self, snapshot: MonitorSnapshot) -> Metric | None:
         """Returns the metric with its values; None if there is no such metric."""
-        rows, name = self.read(snapshot), f"streamd_{self.name}"
+        rows = self.read(snapshot)
         if rows is None:
             return None
-        shown = [(labels, value) for labels, value in rows if value is not None]
-        if self.kind == "histogram":
-            histogram = HistogramMetricFamily(name, self.text, labels=self.labels)
-            for labels, times in shown:
-                assert isinstance(times, StageHistogram)  # noqa: S101 - as the row says
-                counts = map(float, accumulate(times.bucket_counts))
-                histogram.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), times.total_s)
-            return histogram
-        if self.kind == "info":
-            info = InfoMetricFamily(name, self.text, labels=self.labels)
-            for labels, _ in shown:
-                info.add_metric(labels, {})
-            return info
-        family = (GaugeMetricFamily if self.kind == "gauge" else CounterMetricFamily)(
-            name, self.text, labels=self.labels
-        )
-        for labels, value in shown:
-            assert not isinstance(value, StageHistogram)  # noqa: S101 - as the row says
-            family.add_metric(labels, value)
-        return family
+        family: Any = _FAMILIES[self.kind](f"streamd_{self.name}", self.text, labels=self.labels)
+        for labels, value in rows:
+            if isinstance(value, StageHistogram):
+                counts = map(float, accumulate(value.bucket_counts))
+                family.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), value.total_s)
+            elif value is not None:
+                family.add_metric(labels, {} if self.kind == "info" else value)
+        metric: Metric = family  # without what each kind of its own takes for values
+        return metric
 
 
 # --- what a row reads
 
 
-def _of_daemon(kind: MetricKind, name: str, read: Callable[[MonitorSnapshot], float], text: str) -> MetricSpec:
-    return MetricSpec(kind, name, (), lambda at: [((), read(at))], text)
+Subject = TypeVar("Subject")
 
 
-def _of_streams(kind: MetricKind, name: str, read: Callable[[StreamStatus], float | None], text: str) -> MetricSpec:
-    return MetricSpec(
-        kind, name, ("stream",), lambda at: [((each.name,), read(each)) for each in at.status.streams], text
-    )
+@dataclass(frozen=True)  # with slots, Python 3.11 cannot make one of a subscripted class
+class _Subjects(Generic[Subject]):
+    """What metrics are about: the labels, and the values of these with each subject; None where there are no such."""
+
+    labels: Sequence[str]
+    list_all: Callable[[MonitorSnapshot], Iterable[tuple[Sequence[str], Subject]] | None]
+
+    def build_gauge(self, name: str, read: Callable[[Subject], float | None], text: str) -> MetricSpec:
+        """Makes a row with the value that `read` returns of each subject."""
+
+        def read_rows(at: MonitorSnapshot) -> MetricRows | None:
+            found = self.list_all(at)
+            return None if found is None else [(labels, read(each)) for labels, each in found]
+
+        return MetricSpec("gauge", name, self.labels, read_rows, text)
 
 
-def _of_trainers(name: str, read: Callable[[SessionStatus], float | None], text: str) -> MetricSpec:
+_of_daemon: Final = _Subjects[MonitorSnapshot]((), lambda at: [((), at)]).build_gauge
+_of_streams: Final = _Subjects[StreamStatus](
+    ("stream",), lambda at: [((each.name,), each) for each in at.status.streams]
+).build_gauge
+_of_trainers: Final = _Subjects[SessionStatus](
+    ("stream", "trainer"), lambda at: [((each.stream, str(each.session)), each) for each in at.status.sessions]
+).build_gauge
+_of_nodes: Final = _Subjects[NodeStatus](
+    ("node",),
+    lambda at: None if at.status.cluster is None else [((each.name,), each) for each in at.status.cluster.nodes],
+).build_gauge
+# Only a stream that has a cache counts these, and others have no such value.
+_CACHE_NUMBERS: Final[frozenset[NumberName]] = frozenset({"cache_hits", "cache_misses"})
+
+
+def _count(
+    name: str, number: NumberName, text: str, group: str | None = None, kind: MetricKind = "counter"
+) -> MetricSpec:
+    """Makes a row of a number that the daemon keeps in this group; without a group, one for each stream."""
+    if group is not None:
+        return MetricSpec(kind, name, (), lambda at: [((), read_number(at.numbers, group, number))], text)
+    missing = None if number in _CACHE_NUMBERS else 0.0
+
     def read_rows(at: MonitorSnapshot) -> MetricRows:
-        return [((each.stream, str(each.session)), read(each)) for each in at.status.sessions]
+        numbers = at.numbers
+        return [
+            ((each.name,), numbers.get(f"stream.{each.name}", {}).get(number, missing)) for each in at.status.streams
+        ]
 
-    return MetricSpec("gauge", name, ("stream", "trainer"), read_rows, text)
-
-
-def _of_nodes(name: str, read: Callable[[NodeStatus], float], text: str) -> MetricSpec:
-    def read_rows(at: MonitorSnapshot) -> MetricRows | None:
-        cluster = at.status.cluster
-        return None if cluster is None else [((each.name,), read(each)) for each in cluster.nodes]
-
-    return MetricSpec("gauge", name, ("node",), read_rows, text)
-
-
-def _count_in_group(name: str, group: str, number: NumberName, text: str, kind: MetricKind = "counter") -> MetricSpec:
-    return _of_daemon(kind, name, lambda at: read_number(at.numbers, group, number), text)
-
-
-def _count_of_streams(name: str, number: NumberName, text: str) -> MetricSpec:
-    def read_rows(at: MonitorSnapshot) -> MetricRows:
-        return [((each.name,), read_number(at.numbers, f"stream.{each.name}", number)) for each in at.status.streams]
-
-    return MetricSpec("counter", name, ("stream",), read_rows, text)
-
-
-def _count_of_caches(name: str, number: NumberName, text: str) -> MetricSpec:
-    """Makes a row with a value only for the streams that have a cache, which count hits and misses."""
-
-    def read_rows(at: MonitorSnapshot) -> MetricRows:
-        return [((each.name,), at.numbers.get(f"stream.{each.name}", {}).get(number)) for each in at.status.streams]
-
-    return MetricSpec("counter", name, ("stream",), read_rows, text)
+    return MetricSpec(kind, name, ("stream",), read_rows, text)
 
 
 def _count_trainers(
@@ -149,19 +151,16 @@ def _count_trainers(
 METRICS: Final = (
     MetricSpec("info", "build", ("version",), lambda at: [((at.status.version,), 1)], "The version that runs."),
     _of_daemon(
-        "gauge",
         "draining",
         lambda at: at.status.draining,
         "1 while the daemon drains: it disconnects its trainers before it ends.",
     ),
     _of_daemon(
-        "gauge",
         "troubles",
         lambda at: len(at.status.all_troubles),
         "How many things streamd status finds wrong; it says which, and what to do.",
     ),
     _of_daemon(
-        "gauge",
         "reload_failed",
         lambda at: at.status.reload_failed,
         "1 if the daemon does not serve all of the configuration as it is written now.",
@@ -174,51 +173,46 @@ METRICS: Final = (
         "How often the daemon's invariant checker found that a rule holds. A rule that does not hold ends the daemon.",
     ),
     _of_daemon(
-        "gauge",
         "memory_limit_bytes",
         lambda at: at.status.memory_bytes,
         "The most memory that batches may take: `memory` in the configuration.",
     ),
     _of_daemon(
-        "gauge",
         "memory_used_bytes",
         lambda at: at.status.memory_used_bytes,
         "The memory that slots take, including empty slots that are kept for the next batch. It reaches "
         "the limit if trainers are slow, which is not a problem.",
     ),
-    _count_in_group("slots", "daemon", "slots", "Pieces of shared memory, each with room for one batch.", "gauge"),
-    _count_in_group(
+    _count("slots", "slots", "Pieces of shared memory, each with room for one batch.", "daemon", "gauge"),
+    _count(
         "slot_wait_seconds",
-        "daemon",
         "slot_wait_s",
-        "Time during which a trainer wanted a batch and no slot was free. If it grows fast, give the "
-        "daemon more `memory`.",
+        "Time during which a trainer wanted a batch and no slot was free. If it grows fast, give the daemon "
+        "more `memory`.",
+        "daemon",
     ),
-    _of_daemon("gauge", "workers", lambda at: at.status.workers, "Decode processes: `workers` in the configuration."),
+    _of_daemon("workers", lambda at: at.status.workers, "Decode processes: `workers` in the configuration."),
     _of_daemon(
-        "gauge",
         "workers_busy_ratio",
         lambda at: at.status.busy_fraction,
         "The fraction of the workers' time spent reading and decoding, over the last 10 s. If it is near "
         "1 while trainers wait, decoding is the bottleneck.",
     ),
-    _count_in_group(
+    _count(
         "worker_deaths",
-        "engine",
         "worker_deaths",
         "Workers that died and were replaced. A sample that kills them is set aside.",
-    ),
-    _count_in_group("worker_idle_seconds", "engine", "idle_s", "Time, of all workers together, without a task."),
-    _count_in_group(
-        "tasks", "engine", "queue_count", "Parts of batches that were given to workers, up to 32 samples each."
-    ),
-    _count_in_group(
-        "task_wait_seconds",
         "engine",
+    ),
+    _count("worker_idle_seconds", "idle_s", "Time, of all workers together, without a task.", "engine"),
+    _count("tasks", "queue_count", "Parts of batches that were given to workers, up to 32 samples each.", "engine"),
+    _count(
+        "task_wait_seconds",
         "queue_s",
         "Time, of all tasks together, between being made and being given to a worker.",
+        "engine",
     ),
-    _count_in_group("productions", "daemon", "producing", "Batches that are being read and decoded.", "gauge"),
+    _count("productions", "producing", "Batches that are being read and decoded.", "daemon", "gauge"),
     MetricSpec(
         "counter",
         "frames_dropped",
@@ -240,54 +234,50 @@ METRICS: Final = (
         lambda node: node.samples_per_s,
         "Samples that a node delivered a second, over the last 10 s.",
     ),
-    _of_streams("gauge", "stream_samples", lambda each: each.samples, "Samples that the stream has."),
-    _of_streams("gauge", "stream_batches", lambda each: each.batches, "Batches that an epoch has."),
+    _of_streams("stream_samples", lambda each: each.samples, "Samples that the stream has."),
+    _of_streams("stream_batches", lambda each: each.batches, "Batches that an epoch has."),
     _of_streams(
-        "gauge",
         "stream_stopped",
         lambda each: bool(each.stopped),
         "1 if the stream is stopped and no trainer gets a batch from it; streamd status says why.",
     ),
     _of_streams(
-        "gauge",
         "stream_failed",
         lambda each: bool(each.failed),
         "1 if the stream's trainers were stopped because of an error, and none has connected since.",
     ),
     _of_streams(
-        "gauge",
         "decodes_per_batch",
         lambda each: each.decodes_per_batch,
         "How often each batch that trainers got was decoded, over the last 10 s: 1 if they share each "
         "decode. No value before a trainer has read an epoch, and while no trainer gets a batch.",
     ),
     _of_streams(
-        "gauge",
         "shuffle_score",
         lambda each: each.shuffle_score,
         "How well batches mix the labels: 1 is as well as a full shuffle. No value if the stored order "
         "is kept, or if all labels are equal.",
     ),
-    _count_of_streams("batches_decoded", "produced", "Batches that workers made, for however many trainers."),
-    _count_of_streams("batches_sent", "send_count", "Batches that went to trainers, counted once for each of them."),
-    _count_of_streams(
+    _count("batches_decoded", "produced", "Batches that workers made, for however many trainers."),
+    _count("batches_sent", "send_count", "Batches that went to trainers, counted once for each of them."),
+    _count(
         "samples_sent",
         "sent_samples",
         "Samples in the batches sent. It equals the number in the receipts if all trainers read to the "
         "end of an epoch.",
     ),
-    _count_of_streams("send_seconds", "send_s", "Time that the daemon took to tell trainers of batches."),
-    _count_of_streams(
+    _count("send_seconds", "send_s", "Time that the daemon took to tell trainers of batches."),
+    _count(
         "trainer_wait_seconds",
         "client_wait_s",
         "Time, of all trainers together, that their loops waited for a batch: what faster data could save.",
     ),
-    _count_of_caches(
+    _count(
         "cache_hits",
         "cache_hits",
         "Samples that were read, already decoded, from the stream's cache. No value without a cache.",
     ),
-    _count_of_caches("cache_misses", "cache_misses", "Samples that had to be decoded, though the stream has a cache."),
+    _count("cache_misses", "cache_misses", "Samples that had to be decoded, though the stream has a cache."),
     MetricSpec(
         "counter",
         "receipts",
@@ -339,7 +329,6 @@ METRICS: Final = (
         "Trainers by what limited their last epoch: disk, decode, transport, or none if it was the trainer itself.",
     ),
     _of_streams(
-        "gauge",
         "cohorts",
         lambda each: each.cohorts,
         "Groups of trainers that are close enough together to share each decode. If there are more "

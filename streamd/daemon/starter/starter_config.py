@@ -44,11 +44,11 @@ class StarterProgress(Protocol):
     def update_listing(self, stream: str, files: int) -> None:
         """Shows that `files` files of a stream have been listed so far."""
 
-    def start_reading(self, files: int) -> None:
-        """Shows that the heads of at most `files` pictures will be read."""
+    def start_phase(self, total: int) -> None:
+        """Shows that the heads of at most `total` pictures will be read."""
 
-    def advance_reading(self, files: int) -> None:
-        """Shows that the heads of `files` more pictures have been read."""
+    def advance(self, items: int) -> None:
+        """Shows that the heads of `items` more pictures have been read."""
 
 
 class LoggedProgress(ListingLog):
@@ -56,12 +56,12 @@ class LoggedProgress(ListingLog):
 
     _read = 0
 
-    def start_reading(self, files: int) -> None:
+    def start_phase(self, total: int) -> None:
         """Logs nothing before the first heads are read."""
 
-    def advance_reading(self, files: int) -> None:
+    def advance(self, items: int) -> None:
         """Adds to the number of heads that have been read, and logs it."""
-        self._read += files
+        self._read += items
         if self._claim_due_log():
             log.notice("manifest.listing", "reading the sizes of the pictures", files=self._read)
 
@@ -167,9 +167,9 @@ def _list_survey(survey: DataSurvey, size: ImageSize | None, progress: StarterPr
     # The pictures' own size, where it is the same for all of them.
     from streamd.daemon.starter.picture_sizes import find_common_size  # noqa: PLC0415 - Pillow only when it is needed
 
-    progress.start_reading(sum(each.samples for each in samples.values()))
+    progress.start_phase(sum(each.samples for each in samples.values()))
     with translate_read_errors(survey.path, PATH_KEY):
-        found = find_common_size(samples.values(), progress.advance_reading)
+        found = find_common_size(samples.values(), progress.advance)
     readable = found.seen - found.unreadable
     if found.size is None:
         why = "the pictures are of different sizes" if readable else "no picture could be read"

@@ -18,13 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.core.text import format_count, format_list
-from streamd.daemon.starter.survey import (
-    PATH_KEY,
-    SMALL_SAMPLES,
-    DataSurvey,
-    StarterChoices,
-    build_part_sources,
-)
+from streamd.daemon.starter.survey import PATH_KEY, SMALL_SAMPLES, DataSurvey, StarterChoices, build_part_sources
 from streamd.dataset.files.lookup import iterate_likely_roots
 from streamd.dataset.files.table import read_requested_columns
 from streamd.dataset.labels import cells, columns

@@ -26,6 +26,10 @@ from streamd.dataset.manifest.types import LabelValues
 NONE = np.zeros(0, dtype=np.int64)
 
 
+def list_warnings(name: str, finding: LabelFinding, *, is_shuffled: bool) -> list[str]:
+    return list(find_label_warnings(name, finding, is_shuffled=is_shuffled))
+
+
 def category(**counts: int) -> LabelFinding:
     return build_label_finding(
         LabelSpec("label", "category", classes=tuple(counts), counts=tuple(counts.values())), NONE
@@ -59,8 +63,8 @@ def test_a_string_is_only_named() -> None:
 
 
 def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
-    assert find_label_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
-    (remark,) = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
+    assert list_warnings("label", category(cat=299, owl=100), is_shuffled=True) == []
+    (remark,) = list_warnings("label", category(owl=100, cat=1200), is_shuffled=True)
     assert remark == (
         'cat has 12 times the images of owl; to even this out, use fit_data(stream, class_weight="balanced") '
         "or streamd-train --class-weight balanced"
@@ -68,41 +72,41 @@ def test_an_imbalance_of_three_or_more_is_a_warning() -> None:
 
 
 def test_a_stream_that_is_not_shuffled_gets_no_advice_for_training() -> None:
-    warnings = find_label_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
+    warnings = list_warnings("label", category(owl=100, cat=1200), is_shuffled=False)
     assert warnings == ["cat has 12 times the images of owl"]
 
 
 def test_tags_have_no_imbalance() -> None:
     tags = build_label_finding(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
     assert tags.classes == {"red": 100, "small": 1}
-    assert find_label_warnings("tags", tags, is_shuffled=True) == []
+    assert list_warnings("tags", tags, is_shuffled=True) == []
 
 
 def test_classes_without_an_image_are_named() -> None:
-    assert find_label_warnings("label", category(cat=2, dog=2, emu=0), is_shuffled=True) == ["label: no image of 'emu'"]
-    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0, e=0, f=0), is_shuffled=True)
+    assert list_warnings("label", category(cat=2, dog=2, emu=0), is_shuffled=True) == ["label: no image of 'emu'"]
+    (remark,) = list_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0, e=0, f=0), is_shuffled=True)
     assert remark == "label: no image of 'a', 'b', 'c' and 3 more"
 
 
 def test_a_class_that_programs_write_for_a_missing_value_is_named() -> None:
-    (remark,) = find_label_warnings("label", category(cat=2, **{"None": 2, "none": 2}), is_shuffled=True)
+    (remark,) = list_warnings("label", category(cat=2, **{"None": 2, "none": 2}), is_shuffled=True)
     assert remark == (
         "label: 'None' is a class, but programs write this for a missing value; if it is one, correct the data"
     )
 
 
 def test_few_names_among_numbered_classes_are_named_with_their_number() -> None:
-    (remark,) = find_label_warnings("label", category(**{"0": 1, "1": 1, "2": 1, "unknown": 1}), is_shuffled=True)
+    (remark,) = list_warnings("label", category(**{"0": 1, "1": 1, "2": 1, "unknown": 1}), is_shuffled=True)
     assert remark == (
         "label: the classes are whole numbers, but for 1 name: 'unknown' has number 3; if that is no class, correct "
         "the data"
     )
-    assert find_label_warnings("label", category(**{"0": 1, "a": 1, "b": 1}), is_shuffled=True) == []
+    assert list_warnings("label", category(**{"0": 1, "a": 1, "b": 1}), is_shuffled=True) == []
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
 def test_a_label_with_one_value_is_a_warning(finding: LabelFinding) -> None:
-    (remark,) = find_label_warnings("it", finding, is_shuffled=True)
+    (remark,) = list_warnings("it", finding, is_shuffled=True)
     assert "there is nothing to" in remark
 
 

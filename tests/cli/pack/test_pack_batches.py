@@ -15,9 +15,9 @@ from support.served_folder import serve, spoil
 
 from streamd.cli.pack.batches import (
     BatchDecoder,
-    DecodeBudget,
     DecodedBatch,
     build_packing_stream,
+    compute_decode_bounds,
     compute_pack_batch_rows,
     list_and_open_stream,
     open_batch_decoder,
@@ -93,12 +93,12 @@ class Engine:
         self.begun.append((key.index, slot))
 
 
-def with_engine(stream: ServedStream, room: DecodeBudget, test: Callable[[BatchDecoder, Engine], object]) -> None:
+def with_engine(stream: ServedStream, room: tuple[int, int], test: Callable[[BatchDecoder, Engine], object]) -> None:
     """Runs `test` in an event loop."""
 
     async def run() -> None:
         engine = Engine()
-        batches = BatchDecoder(stream, engine, SlotStore(), room)  # type: ignore[arg-type]  # as much of one as is asked
+        batches = BatchDecoder(stream, engine, SlotStore(), *room)  # type: ignore[arg-type]  # as much of one as is asked
         try:
             outcome = test(batches, engine)
             if asyncio.iscoroutine(outcome):
@@ -119,7 +119,7 @@ def test_no_more_batches_begin_than_workers_and_slots_allow(stream: ServedStream
         assert [index for index, _ in engine.begun] == [0, 1, 2]
         assert len({slot for _, slot in engine.begun}) == 3
 
-    with_engine(stream, DecodeBudget(slot_count=3, batches_at_once=2), test)
+    with_engine(stream, (3, 2), test)
 
 
 @pytest.mark.parametrize("cause", ["a stream given up", "a callback that raised", "an engine that ended"])
@@ -141,7 +141,7 @@ def test_a_failure_ends_the_wait_for_the_next_batch(stream: ServedStream, cause:
         with pytest.raises(wanted, match="the disk is gone"):
             await batches.wait_for_next_batch()
 
-    with_engine(stream, DecodeBudget(2, 2), test)
+    with_engine(stream, (2, 2), test)
 
 
 async def _ended_with(error: Exception) -> asyncio.Task[None]:
@@ -171,7 +171,7 @@ def test_workers_that_cannot_start_raise_their_error(stream: ServedStream, monke
 def test_the_budget_has_the_slots_that_fit_and_at_least_two(
     stream: ServedStream, memory_bytes: int, slots: int
 ) -> None:
-    assert DecodeBudget.from_memory(stream, 3, memory_bytes) == DecodeBudget(slots, 24)
+    assert compute_decode_bounds(stream, 3, memory_bytes) == (slots, 24)
 
 
 def test_samples_are_packed_once_each_in_stored_or_shuffled_order(tmp_path: Path) -> None:

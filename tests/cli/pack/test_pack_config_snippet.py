@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 from support.sample_specs import some_spec
 
 from streamd.cli.pack.label_cells import (
-    build_decoded_image_settings,
+    build_decoded_pack_settings,
     build_encoded_image_settings,
     collect_kept_settings,
     format_yaml,
@@ -42,7 +42,7 @@ def test_yaml_reads_back_to_the_same_keys_with_leaves_on_one_line() -> None:
 )
 def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
     spec = some_spec(images={"image": image}, normalize="none")
-    assert build_decoded_image_settings(spec, {}) == {"image": decoded}
+    assert build_decoded_pack_settings({}, spec)["image"] == decoded
     assert build_encoded_image_settings(spec, None) == {"image": encoded}
 
 

@@ -321,7 +321,7 @@ def test_every_format_says_how_its_pack_is_served(pack_job: PackJob, name: PackF
     serving = writer.build_serving_settings(Path("/packs/here"))
     assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
     assert set(serving) == {"source", "labels", "image"}
-    assert writer.estimate_bytes() >= 5 * pack_job.row_bytes
+    assert writer.estimate_bytes() >= 5 * pack_job.stream.spec.sample_bytes
     writer.close()
 
 

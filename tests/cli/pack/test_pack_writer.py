@@ -17,7 +17,9 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
     shuffled_pack_job: PackJob, monkeypatch: pytest.MonkeyPatch, together: int, bad: list[int]
 ) -> None:
     monkeypatch.setattr(batches, "_BLOCK_BATCHES", together)
-    kept = np.concatenate(list(shuffled_pack_job.iterate_kept_ids(np.array(bad, dtype=np.int64))))
+    rows, ids = zip(*shuffled_pack_job.iterate_kept_rows(np.array(bad, dtype=np.int64)), strict=True)
+    kept = np.concatenate(ids)
+    assert [number for each in rows for number in range(each.start, each.stop)] == list(range(kept.size))
     planned = [int(each) for index in range(3) for each in shuffled_pack_job.stream.compute_planned_ids(0, index)]
     assert kept.tolist() == [each for each in planned if each not in bad]
 

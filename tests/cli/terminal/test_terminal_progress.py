@@ -44,21 +44,21 @@ def test_a_listing_is_logged_every_ten_seconds(log: Log) -> None:
 
 
 def test_reading_is_logged_every_ten_seconds_with_the_time_left(log: Log) -> None:
-    log.shown.start_reading(4000)
+    log.shown.start_phase(4000)
     for _ in range(4):
         log.advance(6, 500)
     assert log.said == ["read 1,000 of 4,000 files, about 36 s to go", "read 2,000 of 4,000 files, about 24 s to go"]
 
 
 def test_a_phase_of_rows_is_logged_with_its_rate(log: Log) -> None:
-    log.shown.start_phase(PACKING, 4000)
+    log.shown.start_phase(4000, 0, PACKING)
     for _ in range(2):
         log.advance(6, 600)
     assert log.said == ["packed 1,200 of 4,000 samples, 100 samples/s, 100 MiB/s, about 28 s to go"]
 
 
 def test_items_of_an_earlier_run_count_as_done_but_not_for_the_rate(log: Log) -> None:
-    log.shown.start_phase(PACKING, 4000, 1000)
+    log.shown.start_phase(4000, 1000, PACKING)
     log.advance(10, 1000)
     assert log.said == [
         "continuing after 1,000 of 4,000 samples",
@@ -68,8 +68,8 @@ def test_items_of_an_earlier_run_count_as_done_but_not_for_the_rate(log: Log) ->
 
 def test_a_quick_command_logs_only_its_notes(log: Log) -> None:
     log.shown.update_listing("train", 5)
-    log.shown.start_reading(5)
-    log.shown.advance_reading(5)
+    log.shown.start_phase(5)
+    log.shown.advance(5)
     log.shown.print_note("b.png: an empty file")
     assert log.said == ["b.png: an empty file"]
 
@@ -79,12 +79,12 @@ def show_listing(shown: ProgressDisplay) -> None:
 
 
 def show_reading(shown: ProgressDisplay) -> None:
-    shown.start_reading(10)
-    shown.advance_reading(4)
+    shown.start_phase(10)
+    shown.advance(4)
 
 
 def show_packing(shown: ProgressDisplay) -> None:
-    shown.start_phase(PACKING, 12, 4)
+    shown.start_phase(12, 4, PACKING)
     shown.advance(8)
     shown.print_note("b.png: [red] is no markup")
 
@@ -112,7 +112,7 @@ def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pyt
     for screen, said in ((Terminal(), "\x1b["), (StringIO(), "so far\n")):
         monkeypatch.setattr(sys, "stderr", screen)
         with create_progress_display() as shown:
-            shown.start_reading(10)
+            shown.start_phase(10)
             shown.print_note("so far")
         assert screen.getvalue().startswith(said)
         assert ("0/10" in screen.getvalue()) is isinstance(screen, Terminal)
@@ -120,7 +120,7 @@ def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pyt
 
 def test_a_display_for_nobody_counts_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressDisplay() as shown:
-        shown.start_phase(PACKING, 12, 4)
+        shown.start_phase(12, 4, PACKING)
         shown.advance(8)
         shown.print_note("b.png: an empty file")
     assert (shown.done, shown.total, *capsys.readouterr()) == (12, 12, "", "")

@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def watching(books: Books) -> LiveFeed:
     live = LiveFeed("token")
-    live.set_monitored_daemon(books)
+    live.daemon = books
     return live
 
 

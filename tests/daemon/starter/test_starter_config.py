@@ -130,10 +130,10 @@ def test_progress_of_a_long_survey_is_logged_every_few_seconds(caplog: pytest.Lo
         progress.update_listing("train", 4096)
         now = 3.0
         progress.update_listing("train", 8192)
-        progress.start_reading(9000)
-        progress.advance_reading(512)
+        progress.start_phase(9000)
+        progress.advance(512)
         now = 6.0
-        progress.advance_reading(512)
+        progress.advance(512)
     assert [record.getMessage() for record in caplog.records] == [
         "listing the samples",
         "reading the sizes of the pictures",
