@@ -52,10 +52,19 @@ from streamd.client.sockets import (
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
-from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import PRIVATE_WANTED, drop_private_pages, map_private, map_readable
-from streamd.ipc.messages import BatchReady, CreditNow, ReceiptDue, SlotsGone, Welcome
+from streamd.ipc.messages import (
+    PIECE_MARK,
+    BatchReady,
+    CreditNow,
+    ReceiptDue,
+    SlotsGone,
+    Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0

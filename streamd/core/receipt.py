@@ -19,9 +19,16 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, RowStatus
-from streamd.core.permutation import Words, mix64
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_index_ranges, plan_batches
+from streamd.core.sampler import (
+    MASKED,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    Words,
+    compute_batch_index_ranges,
+    mix64,
+    plan_batches,
+)
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment, StreamSpec
 from streamd.errors import ReceiptError
 

@@ -24,7 +24,6 @@ from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
-from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -33,6 +32,7 @@ from streamd.ipc.messages import (
     AskStreams,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     MonitorAt,
     NoSession,
@@ -44,6 +44,9 @@ from streamd.ipc.messages import (
     Refused,
     SlotsGone,
     Subscribe,
+    build_frame,
+    decode_client_frame,
+    encode_message,
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore

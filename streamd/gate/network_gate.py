@@ -27,26 +27,18 @@ from streamd.core.slot_layout import SlotTensor
 from streamd.errors import ConfigError, ConnectError, ProtocolError
 from streamd.gate.network_router import Authenticator, ClientKeys, NetworkRouter, Peer, open_network_socket
 from streamd.gate.user_gate import LinkLogHandler
-from streamd.ipc.frames import (
-    EMPTY_HEADER,
-    PIECE_MARK,
-    FrameHeader,
-    build_frame,
-    decode_client_frame,
-    decode_daemon_frame,
-    encode_frame,
-    encode_message,
-    split_records,
-)
 from streamd.ipc.key_files import ClientKey, read_key_pair
 from streamd.ipc.lifeline import Lifeline
 from streamd.ipc.mapping import build_leased_array, map_readable
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    PIECE_MARK,
     AskMonitor,
     AskNames,
     BatchReady,
     ClientMessage,
     DaemonMessage,
+    FrameHeader,
     Goodbye,
     Ping,
     Progress,
@@ -59,6 +51,12 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
     Welcome,
+    build_frame,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
+    encode_message,
+    split_records,
 )
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from streamd.limits import KEY_WAITING_BYTES, KEY_WAITING_FRAMES, KEYS_CHECK_S, PIECE_BYTES, SENDING_BYTES

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import Ids
+from streamd.core.sampler import BadSample, Ids
 from streamd.core.spec import StreamSpec, compute_identity
 from streamd.core.status import ClusterStatus
 from streamd.errors import ConfigError, ProtocolError

@@ -35,7 +35,7 @@ from streamd.decode.decoders import list_picture_draws
 from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry, draw_geometry
 from streamd.decode.raw.picture import resize_numbers
 from streamd.decode.resize import BadFrameError, BadImageError, build_pil_image, resize_picture
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.limits import GATHERED_BYTES
 
 # --- Images that need no decoding, since arrays hold their numbers: how they land in a row, and what makes them bad.

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from support.sample_specs import some_spec
 
 from streamd.client.batch import Batch, BatchSplit, Rebatcher
-from streamd.core.bad_samples import GOOD, MASKED, BadRow, RowStatus
 from streamd.core.rank_receipts import NamedReceipt, add_up_receipts
 from streamd.core.receipt import EpochTally
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.sampler import GOOD, MASKED, BadRow, Ids, RowStatus, SampleOrder, compute_batch_ids, compute_order_id
 from streamd.core.spec import (
     Cursor,
     ImageSpec,

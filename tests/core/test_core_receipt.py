@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.sample_batches import joined
 from support.sample_specs import SPEC
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import (
     EpochTally,
     Lanes,
@@ -30,7 +29,17 @@ from streamd.core.receipt import (
     format_digest,
     parse_digest,
 )
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_batch_index_ranges
+from streamd.core.sampler import (
+    GOOD,
+    MASKED,
+    SUBSTITUTED,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    compute_batch_ids,
+    compute_batch_index_ranges,
+    replace_bad_sample_ids,
+)
 from streamd.core.spec import Cursor, Segment
 
 Content = tuple[Ids, RowStatus]

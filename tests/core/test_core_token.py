@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC, some_spec
 
-from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, TallyStart, TallyTotals, format_digest
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, build_all_good_row_status
 from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, RankSteps, Segment, UnevenPolicy, count_steps_left
 from streamd.core.token import (

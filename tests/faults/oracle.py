@@ -19,9 +19,8 @@ from account_log import Began, Ended, Record, Settled, Step, images_digest, labe
 from support.sample_batches import joined
 
 from streamd.config.load import load_config
-from streamd.core.bad_samples import MASKED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import Receipt, compute_expected_digest
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import MASKED, PAD_ID, Ids, RowStatus, replace_bad_sample_ids
 from streamd.core.spec import Cursor, RankSteps, Segment, UnevenPolicy
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream

@@ -12,12 +12,13 @@ from support.sample_specs import SPEC
 from streamd.core.spec import Cursor
 from streamd.gate import network_gate
 from streamd.gate.network_gate import PixelRelay
-from streamd.ipc.frames import PIECE_MARK, FrameHeader, decode_client_frame, decode_daemon_frame, encode_frame
 from streamd.ipc.messages import (
+    PIECE_MARK,
     BatchReady,
     ClientMessage,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     Ping,
     Pong,
@@ -25,6 +26,9 @@ from streamd.ipc.messages import (
     SlotsGone,
     Subscribe,
     Welcome,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
 )
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SECRET_BYTES

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC
 
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.core.spec import LabelSpec
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ConfigError, ProtocolError

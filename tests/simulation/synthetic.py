@@ -11,9 +11,17 @@ import numpy as np
 from support.sample_batches import joined
 from support.sample_specs import some_spec
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import compute_expected_digest
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.sampler import (
+    MASKED,
+    BadRow,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    compute_batch_ids,
+    compute_order_id,
+    replace_bad_sample_ids,
+)
 from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
 from streamd.limits import MIB
 

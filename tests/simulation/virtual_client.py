@@ -21,9 +21,8 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.ipc.frames import FrameHeader
 from streamd.ipc.lifeline import Lifeline as RealLifeline
-from streamd.ipc.messages import BatchReady, CreditNow, DaemonMessage, ReceiptDue, SlotsGone, Welcome
+from streamd.ipc.messages import BatchReady, CreditNow, DaemonMessage, FrameHeader, ReceiptDue, SlotsGone, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0

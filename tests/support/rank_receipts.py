@@ -6,9 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, Receipt
-from streamd.core.sampler import SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.sampler import SampleOrder, build_all_good_row_status, compute_batch_ids, compute_order_id
 from streamd.core.spec import Cursor, RankSteps, UnevenPolicy, count_steps_left
 from streamd.core.token import Token, encode_token, parse_token, resume_tally, start_tally
 from support.sample_specs import some_spec

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, ProtocolError, StreamdError, format_open_failure
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore, WorkerPhase
 from streamd.ipc.worker_messages import (
     GroupResult,
     InspectRows,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from streamd.core import log
-from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
+from streamd.core.sampler import BadSample
 from streamd.core.spec import BatchKey, PixelId
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
@@ -21,8 +21,7 @@ from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore
 from streamd.ipc.worker_messages import (
     ClusterChanged,
     StreamOpenFailed,

@@ -14,9 +14,8 @@ import pytest
 from support.daemon_process import wait_until
 from support.opened_streams import Serve
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import DigestPiece, EpochTally, split_into_pieces
-from streamd.core.sampler import SampleOrder
+from streamd.core.sampler import BadSample, SampleOrder
 from streamd.core.spec import Cursor, OrderId, Segment, StreamSpec
 from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.digest_process import ComputedPiece, DigestProcess, compute_piece
