@@ -600,9 +600,7 @@ class Stream:
             placed,
             header,
             self.spec,
-            token=partial(
-                encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
-            ),
+            token=partial(encode_token, self._served_spec, tally.take_snapshot(after, (header.index, planned, marks))),
             on_return=self._io_thread.build_lease_end(received),
             find_names=self._find_names,
         )

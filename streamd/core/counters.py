@@ -66,6 +66,7 @@ class StageTimes:
     longest_s: float = 0.0
 
     def add_runs(self, seconds: float, count: int = 1) -> None:
+        """Adds `count` runs of the stage that took `seconds` together."""
         self.count += count
         self.total_s += seconds
         if seconds > self.longest_s:  # noqa: PLR1730 - a call to max shows where a stage runs for every batch
@@ -98,12 +99,8 @@ class ProcessStats:
         self._counters: defaultdict[tuple[str, CounterName], float] = defaultdict(float)
 
     def find_stage_times(self, group: str, stage: StageName) -> StageTimes:
-        """Returns a stage, for callers that add runs so often that the look-up would cost time."""
+        """Returns a stage. Callers that add runs so often that the look-up would cost time keep it."""
         return self._stages[group, stage]
-
-    def add_stage_runs(self, group: str, stage: StageName, seconds: float, count: int = 1) -> None:
-        """Adds `count` runs of a stage that took `seconds` together."""
-        self._stages[group, stage].add_runs(seconds, count)
 
     def stage_histogram(self, group: str, stage: StageName) -> StageHistogram:
         """Returns a stage that also has a histogram of its runs."""
@@ -168,14 +165,9 @@ class BottleneckAdvice:
     @property
     def sentence(self) -> str:
         """The whole advice: `decoding is the limit: bad, trainers wait for it; more workers … would help`."""
-        return self.format_sentence()
-
-    def format_sentence(self, facts: str = "") -> str:
-        """Returns the sentence, with the `facts` of one epoch after the limit."""
-        measured = f" ({facts})" if facts else ""
         judged = {True: "bad, ", False: "good, ", None: ""}[self.is_bad]
         helps = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.limit}{measured}: {judged}{self.meaning}{helps}"
+        return f"{self.limit}: {judged}{self.meaning}{helps}"
 
 
 BOTTLENECK_ADVICE: Final[dict[Bottleneck, BottleneckAdvice]] = {
@@ -257,12 +249,14 @@ class BatchSupply:
     @property
     def fraction_of_batches_ready(self) -> float:
         """The part of the batches that lay ready, 0 to 1."""
-        return _compute_part_of_sum(self.ready, self.awaited)
+        batches = self.ready + self.awaited
+        return self.ready / batches if batches else 0.0
 
     @property
     def fraction_of_time_reading(self) -> float:
         """The part of the workers' time that they waited for reads, 0 to 1."""
-        return _compute_part_of_sum(self.reading_s, self.working_s)
+        seconds = self.reading_s + self.working_s
+        return self.reading_s / seconds if seconds else 0.0
 
 
 @dataclass(slots=True)
@@ -308,28 +302,24 @@ class EpochTiming:
     supply: BatchSupply
 
     @property
-    def seconds_without_data_waits(self) -> float:
-        """The seconds that the epoch would take if data were free."""
-        return max(0.0, self.seconds - self.waited_s)
-
-    @property
     def summary_text(self) -> str:
         """The times, the limit, whether it is bad, and what helps.
 
         `epoch 3 if data were free: 41 s; with data: 43 s; the trainer is the limit: good, data come faster than …`
         """
-        return f"{self._times_text}; {BOTTLENECK_ADVICE[self.verdict].format_sentence(self._facts)}"
+        advice = BOTTLENECK_ADVICE[self.verdict]
+        return f"{self.short_text}{advice.sentence.removeprefix(advice.limit)}"
 
     @property
     def short_text(self) -> str:
         """The times and the limit, for a list of epochs that is followed by the remedies."""
+        free_s, whole_s = (
+            f"{seconds:,.0f} s" if seconds >= _EXACT_BELOW_S else f"{seconds:.2f} s"
+            for seconds in (max(0.0, self.seconds - self.waited_s), self.seconds)
+        )
         facts = f" ({self._facts})" if self._facts else ""
-        return f"{self._times_text}; {BOTTLENECK_ADVICE[self.verdict].limit}{facts}"
-
-    @property
-    def _times_text(self) -> str:
-        free_s = _format_seconds(self.seconds_without_data_waits)
-        return f"epoch {self.epoch} if data were free: {free_s}; with data: {_format_seconds(self.seconds)}"
+        limit = BOTTLENECK_ADVICE[self.verdict].limit
+        return f"epoch {self.epoch} if data were free: {free_s}; with data: {whole_s}; {limit}{facts}"
 
     @property
     def _facts(self) -> str:
@@ -413,11 +403,3 @@ def find_bottleneck(asking: int, waiting: float, reading: float, decoding: float
         return "pending"
     supply = BatchSupply(awaited=1, reading_s=reading, working_s=decoding, at_work=min(1.0, reading + decoding))
     return find_epoch_bottleneck(1.0, waits, supply)
-
-
-def _compute_part_of_sum(part: float, rest: float) -> float:
-    return part / (part + rest) if part + rest else 0.0
-
-
-def _format_seconds(seconds: float) -> str:
-    return f"{seconds:,.0f} s" if seconds >= _EXACT_BELOW_S else f"{seconds:.2f} s"

@@ -21,7 +21,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -260,108 +260,53 @@ def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:
     ]
 
 
-class _ChunkSequence(NamedTuple):
-    """The shuffled chunks of one epoch, in a row: `whole` chunks of `chunk` samples, and one of `rest` samples, if any.
-
-    The short chunk is at place `short` of the row. `span` is the number of samples in a full buffer of whole chunks.
-    """
-
-    samples: int
-    chunk: int
-    span: int
-    whole: int
-    rest: int
-    short: int
-
-    @property
-    def samples_missing_in_short_chunk(self) -> int:
-        """The number of samples by which the short chunk is shorter than the others, 0 without one."""
-        return self.chunk - self.rest if self.rest else 0
-
-    @property
-    def number_of_short_buffer(self) -> int:
-        """The number of the buffer that contains the short chunk."""
-        return self.short * self.chunk // self.span
-
-    @property
-    def number_of_last_buffer(self) -> int:
-        return (self.samples + self.samples_missing_in_short_chunk - 1) // self.span
-
-    def compute_buffer_start(self, buffer: int) -> int:
-        """Returns the position of a buffer's first sample."""
-        return buffer * self.span - (self.samples_missing_in_short_chunk if buffer > self.number_of_short_buffer else 0)
-
-    def count_buffer_samples(self, buffer: int) -> int:
-        """Returns the number of samples in a buffer."""
-        return min(self.compute_buffer_start(buffer + 1), self.samples) - self.compute_buffer_start(buffer)
-
-
 def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
     """Maps positions in [0, samples) to sample ids in [0, samples), a bijection for each order and epoch."""
-    # All buffers would begin at multiples of `span` if the short chunk were whole. Positions after its buffer are
-    # shifted by the samples that it lacks, and are shifted back afterwards.
-    row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
-    behind = positions >= row.compute_buffer_start(row.number_of_short_buffer + 1)
-    buffers = (positions + behind * row.samples_missing_in_short_chunk) // row.span
-    begins = buffers * row.span - behind * row.samples_missing_in_short_chunk
-    return _compute_sample_ids_at_places(
-        begins + _shuffle_in_buffers(positions - begins, buffers, row, seed, epoch), row, seed, epoch
-    )
-
-
-@lru_cache(maxsize=64)
-def _build_chunk_sequence(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _ChunkSequence:
+    # The chunks in a row: `whole` ones, and a short one of `rest` samples, if any, whose place is drawn separately:
+    # within a bijection of all chunks it would have to be searched for.
     whole, rest = divmod(samples, chunk)
-    # The short chunk's place is drawn separately: within a bijection of all chunks it would have to be searched for.
     short = int(derive_epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
-    span = chunk * min(buffer, whole + 1)  # a larger one is the same, and its positions need not fit into 64 bits
-    return _ChunkSequence(samples, chunk, span, whole, rest, short)
-
-
-def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """Shuffles places within their buffers. All buffers of one size are done at once; there are at most three sizes."""
+    span = chunk * min(buffer, whole + 1)  # a larger buffer is the same, and its positions need not fit into 64 bits
+    # The buffers of the positions. All would begin at multiples of `span` if the short chunk were whole. Positions
+    # after its buffer are shifted by the samples that it lacks, and are shifted back afterwards.
+    lacking = chunk - rest if rest else 0
+    short_buffer, last_buffer = short * chunk // span, (samples + lacking - 1) // span
+    behind = positions >= (short_buffer + 1) * span - lacking
+    buffers = (positions + behind * lacking) // span
+    begins = buffers * span - behind * lacking
+    sizes = np.full(positions.size, span, dtype=np.int64)
+    for odd in {short_buffer, last_buffer}:
+        begin = odd * span - (lacking if odd > short_buffer else 0)
+        sizes[buffers == odd] = min((odd + 1) * span - lacking, samples) - begin
+    # Each buffer is shuffled. Its number alone would give buffers related keys, so it is scrambled first. All buffers
+    # of one size are done at once; there are at most three sizes, and one in nearly all batches.
     base = derive_epoch_keys(seed, epoch, "buffers")
-    # The buffer's number alone would give buffers related keys, so it is scrambled first.
     own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])
-    sizes = np.full(places.size, sequence.span, dtype=np.int64)
-    for odd in {sequence.number_of_short_buffer, sequence.number_of_last_buffer}:
-        sizes[buffers == odd] = sequence.count_buffer_samples(odd)
-    if (sizes == sizes[:1]).all():
-        return permute_positions(places, int(sizes[0]) if sizes.size else 0, base ^ own)
-    mixed = np.empty_like(places)
-    for size in np.unique(sizes).tolist():
-        here = np.flatnonzero(sizes == size)
-        mixed[here] = permute_positions(places[here], size, base ^ own[here])
-    return mixed
-
-
-def _compute_sample_ids_at_places(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """Returns the samples at `places` in the row of shuffled chunks."""
-    # The short chunk is the last one of the stored order. Without it all chunks of the row begin at multiples of
-    # `chunk`, and their numbers are shuffled among themselves.
-    begin = sequence.short * sequence.chunk
-    behind = places >= begin + sequence.rest
-    whole = places - behind * sequence.rest
-    numbers = np.minimum(whole // sequence.chunk, sequence.whole - 1)  # the short chunk may come behind them all
-    ids: Ids = (
-        _compute_shuffled_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk
-        + whole
-        - numbers * sequence.chunk
-    )
-    is_short = (places >= begin) & ~behind
-    ids[is_short] = places[is_short] - begin + sequence.whole * sequence.chunk
-    return ids
-
-
-def _compute_shuffled_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
-    """Returns the whole chunks at `places`."""
+    is_one_size = sizes.size and (sizes == sizes[0]).all()
+    places = np.empty_like(positions)
+    for here in [slice(None)] if is_one_size else [np.flatnonzero(sizes == size) for size in np.unique(sizes)]:
+        begin_here = begins[here]
+        places[here] = begin_here + permute_positions(
+            positions[here] - begin_here, int(sizes[here][0]), base ^ own[here]
+        )
+    # The samples at these places in the row of chunks. The short chunk is the last one of the stored order. Without it
+    # all chunks of the row begin at multiples of `chunk`, and their numbers are shuffled among themselves.
+    begin = short * chunk
+    behind = places >= begin + rest
+    in_whole = places - behind * rest
+    numbers = np.minimum(in_whole // chunk, whole - 1)  # the short chunk may come behind them all
     keys = derive_epoch_keys(seed, epoch, "chunks")
     # Many samples share a chunk. If the places lie close together, each chunk is computed once instead of once for each
     # sample.
-    first, last = int(places.min(initial=0)), int(places.max(initial=0))
-    if last - first >= places.size:
-        return permute_positions(places, chunks, keys)
-    return permute_positions(np.arange(first, last + 1, dtype=np.int64), chunks, keys)[places - first]
+    first, last = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    if last - first >= numbers.size:
+        shuffled = permute_positions(numbers, whole, keys)
+    else:
+        shuffled = permute_positions(np.arange(first, last + 1, dtype=np.int64), whole, keys)[numbers - first]
+    ids: Ids = shuffled * chunk + in_whole - numbers * chunk
+    is_short = (places >= begin) & ~behind
+    ids[is_short] = places[is_short] - begin + whole * chunk
+    return ids
 
 
 # --- The rule that replaces the known bad samples of a batch. It is pure, so every production of a batch agrees on it.

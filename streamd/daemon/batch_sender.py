@@ -203,7 +203,7 @@ class BatchSender:
         self._status_builder.on_batches_sent(connection.session, sent, now_s, first_sent=first_sent)
         if first_sent:
             self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
-        self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
+        self._stats.find_stage_times(group, "send").add_runs(now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
 
     def close(self) -> None:

@@ -245,9 +245,8 @@ class Dispatcher:
                     )
                     return False
                 connection.lease_count -= len(released)
-                self.stats.add_stage_runs(
-                    f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released)
-                )
+                times = self.stats.find_stage_times(f"stream.{connection.stream.spec.name}", "client_wait")
+                times.add_runs(waited_s, len(released))
                 self._status_builder.on_progress(session, message.taken, waited_s, time.monotonic())
                 self._handle_scheduler_events(
                     LeaseReleased(session, released, message.retired),
@@ -290,7 +289,7 @@ class Dispatcher:
     # The methods of GateListener, which documents when each is called.
 
     def charge_user(self, user: int, took_s: float) -> float:
-        return self._loop_shares.charge_and_get_pause_s(user, took_s, time.monotonic())
+        return self._loop_shares.charge(user, took_s, time.monotonic())
 
     def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
         self.descriptor_server.adopt_connection(connection, secret)

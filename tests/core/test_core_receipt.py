@@ -24,10 +24,10 @@ from streamd.core.receipt import (
     TallyStart,
     add_digest_lanes,
     compute_digest_row_places,
-    compute_expected_digest,
     digest_rows,
     format_digest,
     parse_digest,
+    sum_expected_lanes,
 )
 from streamd.core.sampler import (
     GOOD,
@@ -155,12 +155,14 @@ def test_the_expected_digest_equals_the_digest_of_a_tally_of_the_same_batches(
             tally.add_batch(index, *content(index, bad, 2), tally.cursor.after_step(part.rank, part.world))
     assert tally.cursor == Cursor(2, history)
     for together in (1, 7, 64):
-        assert tally.order_digest == compute_expected_digest(
-            ORDER,
-            2,
-            history,
-            lambda indices: joined(content(index, bad, 2)[0] for index in indices),
-            batches_at_once=together,
+        assert tally.order_digest == format_digest(
+            sum_expected_lanes(
+                ORDER,
+                2,
+                history,
+                lambda indices: joined(content(index, bad, 2)[0] for index in indices),
+                batches_at_once=together,
+            )
         )
 
 
@@ -325,7 +327,7 @@ def test_only_snapshots_after_a_change_of_pixels_record_it() -> None:
     before = tally.take_snapshot()
     tally.record_pixel_id("other")
     tally.record_pixel_id("other")
-    behind = [tally.take_snapshot_after_batch(0, *content(0), tally.cursor.after_step(0, 1)), tally.take_snapshot()]
+    behind = [tally.take_snapshot(tally.cursor.after_step(0, 1), (0, *content(0))), tally.take_snapshot()]
     assert (before.pixel_id, before.changed) == (PIXELS, False)
     assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 

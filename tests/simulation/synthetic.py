@@ -11,7 +11,7 @@ import numpy as np
 from support.sample_batches import joined
 from support.sample_specs import some_spec
 
-from streamd.core.receipt import compute_expected_digest
+from streamd.core.receipt import format_digest, sum_expected_lanes
 from streamd.core.sampler import (
     MASKED,
     BadRow,
@@ -132,9 +132,11 @@ class Synthetic:
     def digest(self, cursor: Cursor) -> str:
         """The daemon's word on an epoch."""
         epoch = cursor.epoch
-        return compute_expected_digest(
-            self.spec.order_id,
-            epoch,
-            cursor.history,
-            lambda indices: joined(self.planned(epoch, index) for index in indices),
+        return format_digest(
+            sum_expected_lanes(
+                self.spec.order_id,
+                epoch,
+                cursor.history,
+                lambda indices: joined(self.planned(epoch, index) for index in indices),
+            )
         )
