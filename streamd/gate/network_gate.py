@@ -28,7 +28,7 @@ from streamd.errors import ConfigError, ConnectError, ProtocolError
 from streamd.gate.network_router import Authenticator, ClientKeys, NetworkRouter, Peer, open_network_socket
 from streamd.gate.user_gate import LinkLogHandler
 from streamd.ipc.key_files import ClientKey, read_key_pair
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, STILL_HELD, Lifeline
 from streamd.ipc.mapping import build_leased_array, map_readable
 from streamd.ipc.messages import (
     EMPTY_HEADER,
@@ -451,7 +451,7 @@ class PixelRelay:
                 self._queue_record(session, record)
                 # Reports which batches of a session that the daemon has ended are still on their way.
                 with suppress(OSError):  # closing the lifeline reports the same
-                    session.lifeline.report_held_leases(self._list_unfinished(session))
+                    session.lifeline.report_leases(STILL_HELD, self._list_unfinished(session))
                 session.is_over = True
                 self._forget_slots(session)
                 self._close_if_done(session)
@@ -556,7 +556,7 @@ class PixelRelay:
     @staticmethod
     def _report_dropped(session: _RelayedSession, numbers: list[int]) -> None:
         with suppress(OSError):  # closing the lifeline reports the same
-            session.lifeline.report_dropped_leases(numbers)
+            session.lifeline.report_leases(DROPPED, numbers)
 
     def _close_if_done(self, session: _RelayedSession) -> None:
         """Closes the lifeline of a session that is over, when nothing of it is on its way any more."""

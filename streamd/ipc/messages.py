@@ -7,7 +7,7 @@ session. Within a connection messages keep their order and none is lost; a conne
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -280,7 +280,8 @@ MAGIC: Final = b"sd"
 VERSION: Final = 10
 _HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
 
-_encode = msgspec.msgpack.Encoder().encode
+# Encodes a message alone. A daemon that sends the same batch to several sessions does so once.
+encode_message: Final[Callable[[ClientMessage | DaemonMessage], bytes]] = msgspec.msgpack.Encoder().encode
 _decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
 _decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
 _MARK: Final = b"\x08"  # the first byte of a bundle; no record begins with it
@@ -302,11 +303,6 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
 EMPTY_HEADER: Final = FrameHeader(0, 0, 0)
 
 
-def encode_message(message: ClientMessage | DaemonMessage) -> bytes:
-    """Returns a message's bytes. A daemon that sends the same batch to several sessions encodes it once."""
-    return _encode(message)
-
-
 def build_frame(header: FrameHeader, encoded: bytes) -> bytes:
     """Returns one frame with an encoded message."""
     return _HEADER.pack(MAGIC, VERSION, header.boot, header.session, header.number) + encoded
@@ -314,7 +310,7 @@ def build_frame(header: FrameHeader, encoded: bytes) -> bytes:
 
 def encode_frame(header: FrameHeader, message: ClientMessage | DaemonMessage) -> bytes:
     """Returns one frame with a message."""
-    return build_frame(header, _encode(message))
+    return build_frame(header, encode_message(message))
 
 
 def _split_frame(data: bytes) -> tuple[FrameHeader, memoryview]:

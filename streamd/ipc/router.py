@@ -283,9 +283,6 @@ class _ConnectionGroup:
     accepted: int = 0
     ended: int = 0
 
-    def count_group_descriptors(self, *, is_sure: bool) -> int:
-        return 1 + (self.accepted if is_sure else max(KNOCKS, self.accepted)) - self.ended
-
 
 class ConnectionLimiter:
     """Owns the socket at `path`, and counts the connections that it admitted.
@@ -325,8 +322,10 @@ class ConnectionLimiter:
         # libzmq may not have reported all connections of the last groups, so each of these groups counts as if it were
         # full.
         unsure = len(self._groups) - _UNCONFIRMED_GROUPS
-        groups = enumerate(self._groups.values())
-        return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)
+        return 1 + sum(
+            1 + (group.accepted if place < unsure else max(KNOCKS, group.accepted)) - group.ended
+            for place, group in enumerate(self._groups.values())
+        )
 
     def on_connection_accepted(self, name: str) -> None:
         """Counts a connection of a group that libzmq has accepted."""
@@ -371,7 +370,10 @@ class ConnectionLimiter:
 
     def _open_listening_socket(self) -> tuple[socket.socket, str]:
         """Puts a new listening socket in place of the one at the path; returns it and its name. Raises OSError."""
-        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_socket_name_free(name))
+        # A name is free, too, where a killed daemon left a socket. Other files are not touched.
+        for name in map(f"{self._path}~{{}}".format, self._names):
+            if name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket()):
+                break
         # The rename replaces the old socket in one step, so there is always one at the path for clients to connect to.
         aside = Path(name)
         aside.unlink(missing_ok=True)
@@ -387,10 +389,6 @@ class ConnectionLimiter:
             queue.close()
             raise
         return queue, name
-
-    def _is_socket_name_free(self, name: str) -> bool:
-        """Whether a name is free, or has a socket that a killed daemon left there. Other files are not touched."""
-        return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
     def _pause_or_resume_listening(self) -> None:
         """Listens while there is room for KNOCKS more connections, and libzmq has accepted one of the last group."""
