@@ -323,6 +323,16 @@ class _EpochAdder:
         # The facts of the order, if a receipt has them and they are those of its order id.
         known = ((receipt.order, receipt) for _, receipt in self.receipts)
         facts = next((facts for facts, receipt in known if facts is not None and _are_facts_of(facts, receipt)), None)
+        # What is no fault, and narrows what the result says.
+        changed = tuple(place for place, receipt in self.receipts if receipt.changed)
+        remarks = [f"{place} says changed: its pixels did not stay the same within the epoch" for place in changed]
+        if old := [place for place, receipt in self.receipts if not receipt.pixel_id]:
+            remarks.append(
+                f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
+                f"the other ranks; the first is {old[0]}"
+            )
+        if facts is None:
+            remarks.append("the digests were not compared with the plan, since no receipt has the facts of the order")
         return EpochSum(
             first.stream,
             first.epoch,
@@ -335,8 +345,8 @@ class _EpochAdder:
             tuple(self._list_differences(facts)),
             tuple(by_token),
             _compute_digest(facts, first, [Segment(0, first.batches, 0, 1)]) if facts is not None else "",
-            tuple(self._list_remarks(facts)),
-            tuple(place for place, receipt in self.receipts if receipt.changed),
+            tuple(remarks),
+            changed,
             tuple(sorted({receipt.pixel_id for _, receipt in self.receipts} - {""})),
         )
 
@@ -402,19 +412,6 @@ class _EpochAdder:
             planned = _compute_digest(facts, first, segments)
             if digest != planned:
                 yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
-
-    def _list_remarks(self, facts: OrderFacts | None) -> Iterator[str]:
-        """Yields what is no fault, and narrows what the result says."""
-        for place, receipt in self.receipts:
-            if receipt.changed:
-                yield f"{place} says changed: its pixels did not stay the same within the epoch"
-        if old := [place for place, receipt in self.receipts if not receipt.pixel_id]:
-            yield (
-                f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
-                f"the other ranks; the first is {old[0]}"
-            )
-        if facts is None:
-            yield "the digests were not compared with the plan, since no receipt has the facts of the order"
 
 
 def _list_claims(receipt: Receipt) -> list[_Claim]:

@@ -30,7 +30,6 @@ from streamd.core.sampler import (
     plan_batches,
 )
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment, StreamSpec
-from streamd.errors import ReceiptError
 
 _LANE: Final = 1 << 64
 EMPTY_LANES: Final = (0, 0)
@@ -95,14 +94,6 @@ class Receipt:
     def to_json(self) -> str:
         """Returns the receipt as one line of JSON, which `streamd verify` reads."""
         return msgspec.json.encode(self).decode()
-
-
-def build_receipt_error(receipt: Receipt, planned_digest: str) -> ReceiptError:
-    """What a loop is told of an epoch whose account does not add up."""
-    return ReceiptError(
-        f"epoch {receipt.epoch} of stream {receipt.stream!r} does not add up: missed {receipt.missed}, repeated "
-        f"{receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {planned_digest}"
-    )
 
 
 @lru_cache(maxsize=64)

@@ -81,14 +81,9 @@ class RecordLink(asyncio.Protocol):
         return link
 
     @property
-    def unsent_bytes(self) -> int:
-        """What the other end has not taken yet, beyond the kernel's buffer."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
-    @property
     def taken_bytes(self) -> int:
         """What the kernel has taken for the other end so far."""
-        return self._written_bytes - self.unsent_bytes
+        return self._written_bytes - (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     @property
     def is_closed(self) -> bool:
@@ -120,9 +115,6 @@ class RecordLink(asyncio.Protocol):
         if self._turn is None:
             self._handle_records()
 
-    def eof_received(self) -> bool:
-        return False  # the transport closes itself
-
     def connection_lost(self, error: Exception | None) -> None:
         del error
         self._transport = None
@@ -149,10 +141,19 @@ class RecordLink(asyncio.Protocol):
         began_s, processor_began_s = loop.time(), time.thread_time()
         try:
             while loop.time() - began_s < LINK_TURN_S and not self._is_held:
-                record = self._take_record()
-                if record is None:
+                if not self._has_record():
+                    # What was handled is dropped once a turn and not at each record, which would move the rest every
+                    # time.
+                    del self._received[: self._at]
+                    self._at = 0
                     break
-                self._callbacks.on_record(*record)
+                size, kind = _HEAD.unpack_from(self._received, self._at)
+                begin = self._at + _HEAD.size
+                self._at = begin + size
+                body = bytes(memoryview(self._received)[begin : self._at])
+                if self._is_of_gate:
+                    check_gate_record(kind, body)
+                self._callbacks.on_record(RecordKind(kind), body)
                 if self.is_closed:
                     return
             pause_s = self._callbacks.measure_pause_s(time.thread_time() - processor_began_s)
@@ -182,20 +183,6 @@ class RecordLink(asyncio.Protocol):
         if self._is_of_gate and size > MAX_GATE_RECORD_BYTES:
             raise ProtocolError(f"a record of {size:,} bytes")
         return left >= _HEAD.size + size
-
-    def _take_record(self) -> tuple[RecordKind, bytes] | None:
-        if not self._has_record():
-            # What was handled is dropped once a turn and not at each record, which would move the rest every time.
-            del self._received[: self._at]
-            self._at = 0
-            return None
-        size, kind = _HEAD.unpack_from(self._received, self._at)
-        begin = self._at + _HEAD.size
-        self._at = begin + size
-        body = bytes(memoryview(self._received)[begin : self._at])
-        if self._is_of_gate:
-            check_gate_record(kind, body)
-        return RecordKind(kind), body
 
 
 def split_client_frame(body: bytes) -> tuple[bytes, bytes]:

@@ -97,7 +97,7 @@ def has_input(socket: zmq.Socket[bytes]) -> bool:
 class RouterSocket:
     """A ROUTER socket for the frames of clients, with the bounds that hold at every address. Lives on the event loop.
 
-    `_start_reading` calls `_receive_frame` for each frame, which a subclass defines. Nothing here waits.
+    Nothing here waits.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -124,12 +124,10 @@ class RouterSocket:
         self._monitor = self._socket.get_monitor_socket(events)
         self._readers.append(SocketReader(self._monitor, receive_event))
 
-    def _start_reading(self) -> None:
-        self._reader = SocketReader(self._socket, self._receive_frame)
+    def _start_reading(self, receive_frame: Callable[[], None]) -> None:
+        """Calls `receive_frame` for each frame from now on."""
+        self._reader = SocketReader(self._socket, receive_frame)
         self._readers.append(self._reader)
-
-    def _receive_frame(self) -> None:
-        raise NotImplementedError
 
     def _receive_message(self) -> tuple[bytes, bytes, zmq.Frame]:
         """Receives one frame: identity, data, and what libzmq knows of it.
@@ -228,7 +226,7 @@ class Router(RouterSocket):
                 )
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        self._start_reading()
+        self._start_reading(self._receive_frame)
 
     def renew_if_gone(self) -> bool:
         """Listens at the path again if its socket is gone. Returns whether it was. Raises OSError."""

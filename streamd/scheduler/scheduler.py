@@ -89,7 +89,7 @@ class Scheduler:
         self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
         self._is_draining = False
         self._slots_short_since_s: float | None = None
-        self._slot_wait_s = 0.0
+        self.slot_wait_s = 0.0  # in all, in which a batch within a session's credit waited for memory
 
     # --- state that callers may read
 
@@ -109,11 +109,6 @@ class Scheduler:
     @property
     def producing_count(self) -> int:
         return len(self._workload)
-
-    @property
-    def slot_wait_s(self) -> float:
-        """The seconds, in all, in which a batch within a session's credit waited for memory."""
-        return self._slot_wait_s
 
     @property
     def checks_by_rule(self) -> dict[InvariantRule, int]:
@@ -373,7 +368,7 @@ class Scheduler:
                     session.catch_up_cost_s += lost_s
         # A shortage is measured from one decision to the next: what held at the last one held until now.
         if self._slots_short_since_s is not None:
-            self._slot_wait_s += now_s - self._slots_short_since_s
+            self.slot_wait_s += now_s - self._slots_short_since_s
         self._slots_short_since_s = now_s if starved else None
         self._workload.set_memory_scarce(is_scarce=starved)
 

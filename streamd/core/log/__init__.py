@@ -83,11 +83,6 @@ def event_fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return fields
 
 
-def message_text(record: logging.LogRecord) -> str:
-    """Returns the record's message as one line, escaped and bounded."""
-    return _truncate_text(escape_unprintable(record.getMessage()), LOG_TEXT_CHARS)
-
-
 def traceback_text(record: logging.LogRecord) -> str | None:
     """Returns the traceback in several lines, escaped, or None if no exception was logged."""
     if not record.exc_info:
@@ -96,7 +91,7 @@ def traceback_text(record: logging.LogRecord) -> str | None:
 
 
 def to_json_scalar(value: object) -> JsonScalar:
-    """Returns a value that JSON can represent; text is escaped and bounded."""
+    """Returns a value that JSON can represent; text becomes one line, escaped and bounded."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return _truncate_text(escape_unprintable(str(value)), LOG_TEXT_CHARS)
@@ -110,7 +105,7 @@ def format_sentence(record: logging.LogRecord) -> str:
         if not text.isprintable() or any(character in _QUOTED for character in text) or not text:
             text = repr(text)
         tail += f" {name}={_truncate_text(text, LOG_LINE_VALUE_CHARS)}"
-    return f"{event_name(record)}: {message_text(record)}{tail}"
+    return f"{event_name(record)}: {to_json_scalar(record.getMessage())}{tail}"
 
 
 def _truncate_text(text: str, max_chars: int) -> str:
@@ -136,7 +131,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": event_name(record),
-            "message": message_text(record),
+            "message": to_json_scalar(record.getMessage()),
             "fields": fields if traceback is None else fields | {"traceback": traceback},
         }
         return json.dumps(said, allow_nan=False)
