@@ -226,10 +226,6 @@ class TallySnapshot(NamedTuple):
             self.order_id, self.cursor.epoch, self.waiting[: self.length] + last
         )
 
-    @property
-    def order_digest(self) -> str:
-        return format_digest(self.compute_totals().lanes)
-
 
 @dataclass(slots=True)
 class EpochTally:
@@ -289,10 +285,6 @@ class EpochTally:
         return TallySnapshot(
             cursor, self.pixel_id, self.changed, self.order_id, self.start, self._totals, waiting, len(waiting), last
         )
-
-    @property
-    def order_digest(self) -> str:
-        return format_digest(self._digest_waiting_batches().lanes)
 
     @property
     def steps_taken(self) -> int:

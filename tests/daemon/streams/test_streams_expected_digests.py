@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from support.daemon_process import wait_until
 from support.opened_streams import Serve
+from support.rank_receipts import digest_of
 
 from streamd.core.receipt import DigestPiece, EpochTally, split_into_pieces
 from streamd.core.sampler import BadSample, SampleOrder
@@ -74,7 +75,7 @@ def tallied(stream: ServedStream, epoch: int) -> str:
     for index in range(3):
         _, marks = stream.resolve_delivered_ids(epoch, index)
         tally.add_batch(index, stream.compute_planned_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
-    return tally.order_digest
+    return digest_of(tally)
 
 
 @pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])
