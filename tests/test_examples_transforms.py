@@ -13,7 +13,7 @@ import pytest
 
 from streamd.config.load import load_config
 from streamd.config.rules import list_unserved_settings
-from streamd.core.permutation import build_generators
+from streamd.core.sampler import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import find_transform_source

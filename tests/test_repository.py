@@ -34,12 +34,9 @@ MAX_QUICK_BUDGET_S: Final = 150
 TRAINER_FOLDERS: Final = frozenset({"__init__", "client", "errors", "frameworks", "headroom", "limits"})
 TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes share
     {
-        "core.bad_samples",
         "core.counters",
         "core.display",
-        "core.epoch_timing",
         "core.host",
-        "core.permutation",
         "core.receipt",
         "core.sampler",
         "core.slot_layout",
@@ -49,7 +46,6 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
         "core.text",
         "core.token",
         "ipc.endpoint",
-        "ipc.frames",
         "ipc.key_files",
         "ipc.lifeline",
         "ipc.local_daemon",
@@ -59,7 +55,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
 )
 
 # Of core all is pure but these: a contract in pyproject.toml names each of the others.
-IMPURE_CORE: Final = frozenset({"core.counters", "core.host", "core.import_function", "core.log", "core.stderr_guard"})
+IMPURE_CORE: Final = frozenset({"core.host", "core.import_function", "core.log", "core.stderr_guard"})
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
 ENTRY_POINTS: Final = re.compile(

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadRow, RowStatus, build_all_good_row_status, replace_bad_sample_ids
 from streamd.core.receipt import Receipt
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import PAD_ID, BadRow, Ids, RowStatus, build_all_good_row_status, replace_bad_sample_ids
 from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, Segment, StreamSpec, UnevenPolicy
 from streamd.core.text import format_count

@@ -58,8 +58,8 @@ from streamd.errors import (
     suggest_name,
 )
 from streamd.ipc import endpoint as places
-from streamd.ipc.frames import EMPTY_HEADER, decode_daemon_frame, encode_frame
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
     AskMonitor,
     AskNames,
     AskStats,
@@ -74,6 +74,8 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
     Transport,
+    decode_daemon_frame,
+    encode_frame,
 )
 from streamd.limits import (
     ASK_AGAIN_S,

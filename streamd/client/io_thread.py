@@ -52,10 +52,19 @@ from streamd.client.sockets import (
 from streamd.client.waiting import print_stderr_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
-from streamd.ipc.frames import PIECE_MARK, decode_daemon_frame, encode_frame, split_records
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, RETIRED, STILL_HELD, Lifeline
 from streamd.ipc.mapping import PRIVATE_WANTED, drop_private_pages, map_private, map_readable
-from streamd.ipc.messages import BatchReady, CreditNow, ReceiptDue, SlotsGone, Welcome
+from streamd.ipc.messages import (
+    PIECE_MARK,
+    BatchReady,
+    CreditNow,
+    ReceiptDue,
+    SlotsGone,
+    Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 from streamd.limits import ANSWER_TIMEOUT_S, MAX_SESSIONS
 
 _JOIN_TIMEOUT_S: Final = 5.0
@@ -260,8 +269,8 @@ class IOThread:
         # A session that is over takes no more Progress; the daemon then counts leases by the lifeline's reports.
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # closing the lifeline reports the same
-                self._lifeline.report_retired_leases(retired)
-                self._lifeline.report_dropped_leases(set(numbers).difference(retired))
+                self._lifeline.report_leases(RETIRED, retired)
+                self._lifeline.report_leases(DROPPED, set(numbers).difference(retired))
         elif numbers:
             self._perform_actions(
                 self._session.handle_released_leases(numbers, taken, waited_ns, time.monotonic(), retired)
@@ -337,7 +346,7 @@ class IOThread:
                 # stays open, and reports each of these leases as it ends.
                 if self._lifeline is not None and self._is_shared:
                     with suppress(OSError):  # closing the lifeline reports the same
-                        self._lifeline.report_held_leases(self._handoff.list_outstanding_leases())
+                        self._lifeline.report_leases(STILL_HELD, self._handoff.list_outstanding_leases())
                 self._close_poller()
 
     def _open_connection(self) -> None:
@@ -446,8 +455,8 @@ class IOThread:
                 held = {}
             elif held or forked:
                 with suppress(OSError):  # the daemon is gone, and its accounts with it
-                    self._lifeline.report_retired_leases(forked.difference(held))
-                    self._lifeline.report_held_leases(held)
+                    self._lifeline.report_leases(RETIRED, forked.difference(held))
+                    self._lifeline.report_leases(STILL_HELD, held)
             # The lifeline is closed when the last view is gone.
             if held:
                 stream = self._session.subscription.stream

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.errors import BatchesHeldError
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, RETIRED, Lifeline
 from streamd.ipc.messages import BatchReady
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
@@ -92,10 +92,7 @@ class EndedConnection:
             return
         if not self._is_copy:
             with suppress(OSError):
-                if number in self._forked:
-                    self._lifeline.report_retired_leases((number,))
-                else:
-                    self._lifeline.report_dropped_leases((number,))
+                self._lifeline.report_leases(RETIRED if number in self._forked else DROPPED, (number,))
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from streamd.core.epoch_timing import EpochTiming
+from streamd.core.counters import EpochTiming
 from streamd.core.spec import Cursor, RankSteps, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import (
@@ -18,13 +18,14 @@ from streamd.errors import (
     StreamStoppedError,
     TokenError,
 )
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
     BatchReady,
     ClientMessage,
     CreditNow,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     NoSession,
     Ping,

@@ -31,8 +31,8 @@ from streamd.client.leases import ReceivedBatch, check_ended_session_limit
 from streamd.client.session import ClientSession
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy
-from streamd.core.epoch_timing import EpochClock, EpochTiming
-from streamd.core.receipt import Receipt, build_receipt_error
+from streamd.core.counters import EpochClock, EpochTiming
+from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import Cursor, RankSteps, Segment, count_steps_left
 from streamd.core.text import format_count
@@ -600,9 +600,7 @@ class Stream:
             placed,
             header,
             self.spec,
-            token=partial(
-                encode_token, self._served_spec, tally.take_snapshot_after_batch(header.index, planned, marks, after)
-            ),
+            token=partial(encode_token, self._served_spec, tally.take_snapshot(after, (header.index, planned, marks))),
             on_return=self._io_thread.build_lease_end(received),
             find_names=self._find_names,
         )
@@ -727,7 +725,10 @@ class Stream:
         if self._present_pass is not None and self._present_pass.is_anew:
             self._whole_passes += 1
         if not receipt.ok:
-            raise build_receipt_error(receipt, due.digest)
+            raise ReceiptError(
+                f"epoch {receipt.epoch} of stream {receipt.stream!r} does not add up: missed {receipt.missed}, "
+                f"repeated {receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {due.digest}"
+            )
         if self._is_past_last_epoch():
             # A program may end right after its loop, and its threads with it. Without this wait, the daemon might never
             # get the report on this receipt.

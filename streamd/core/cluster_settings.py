@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import msgspec
-
 from streamd.limits import ROW_DEADLINE_S
 
 Placement = Literal["SPREAD", "PACK"]
@@ -20,7 +18,8 @@ class ClusterSettings:
     """The cluster at `address` (auto, local, or host:port), and how many of its nodes decode; None: all.
 
     Each node's actor reserves `num_cpus` processors and `resources`, and runs as many decode processes as processors.
-    `placement` says which nodes are taken: SPREAD the idlest, PACK the busiest. `runtime_env` is handed to Ray.
+    `placement` says which nodes are taken: SPREAD the idlest, PACK the busiest. `runtime_env` is handed to Ray. The
+    bridge gets them as JSON, on its command line.
     """
 
     address: str = "auto"
@@ -40,16 +39,3 @@ class ClusterSettings:
     def needed_resources(self) -> dict[str, float]:
         """What each node's actor reserves, by Ray's names."""
         return {"CPU": self.num_cpus, **self.resources}
-
-
-_decoder: Final = msgspec.json.Decoder(ClusterSettings)
-
-
-def encode_settings(settings: ClusterSettings) -> str:
-    """Returns settings as JSON, for a command line."""
-    return msgspec.json.encode(settings).decode()
-
-
-def decode_settings(text: str) -> ClusterSettings:
-    """Returns the settings that `encode_settings` wrote. Raises msgspec.MsgspecError for other text."""
-    return _decoder.decode(text)

@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadRow
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import PAD_ID, BadRow
 from streamd.core.spec import ImageSpec, LabelSpec, PixelType, StreamSpec
 from streamd.core.text import format_count, format_number
 from streamd.limits import SHOWN_CLASSES, SHOWN_PICTURES

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -25,31 +25,11 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(f"{what} must be module:function, such as {example}, not {name!r}")
-    return lookup_function(_import_module(module_name), module_name, function_name)
-
-
-def lookup_function(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
-    """Returns a function of a module that is imported. Raises ConfigError if it has none of this name."""
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
-        hint = suggest_name(function_name, known) or _format_known_functions(known)
-        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{hint}")
-    return function  # type: ignore[no-any-return]  # callable was asked above
-
-
-def _format_known_functions(known: Sequence[str]) -> str:
-    if not known:
-        return ", nor any other"
-    return f"; it has {format_list([repr(each) for each in known], _SHOWN_FUNCTIONS)}"
-
-
-def _import_module(module_name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # The module may exist and import another one that does not. `error.name` is the module that was not found.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
@@ -63,6 +43,20 @@ def _import_module(module_name: str) -> Any:
         raise ConfigError(
             f"module {module_name!r} cannot be imported: {format_error_with_source_line(error)}"
         ) from error
+    return lookup_function(module, module_name, function_name)
+
+
+def lookup_function(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
+    """Returns a function of a module that is imported. Raises ConfigError if it has none of this name."""
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
+        shown = (
+            f"; it has {format_list([repr(each) for each in known], _SHOWN_FUNCTIONS)}" if known else ", nor any other"
+        )
+        hint = suggest_name(function_name, known) or shown
+        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{hint}")
+    return function  # type: ignore[no-any-return]  # callable was asked above
 
 
 def call_user_function(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

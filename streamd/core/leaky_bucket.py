@@ -49,20 +49,16 @@ class TimeShares:
         self._buckets: dict[int, LeakyBucket] = {}  # by user, of seconds
         self._most_buckets = _LEAST_BUCKETS  # with more of them, those that are empty are dropped
 
-    def charge(self, user: int, cost_s: float, now_s: float) -> None:
-        """Charges a user for work that took `cost_s` seconds of processor time."""
+    def charge(self, user: int, cost_s: float, now_s: float) -> float:
+        """Charges a user for work that took `cost_s` seconds of processor time; returns as `get_pause_s`."""
         if user == self._own_user:
-            return
+            return 0.0
         charge_s = min(max(0.0, cost_s), self._most_charge_s)
         self._buckets.setdefault(user, LeakyBucket(self._share, time_s=now_s)).add(charge_s, now_s)
         # Looking for empty buckets at every charge would cost every user by the number of users.
         if len(self._buckets) > self._most_buckets:
             self._buckets = {each: one for each, one in self._buckets.items() if one.compute_level(now_s) > 0}
             self._most_buckets = max(_LEAST_BUCKETS, 2 * len(self._buckets))
-
-    def charge_and_get_pause_s(self, user: int, cost_s: float, now_s: float) -> float:
-        """Charges a user, and returns for how many seconds its next requests have to wait."""
-        self.charge(user, cost_s, now_s)
         return self.get_pause_s(user, now_s)
 
     def get_pause_s(self, user: int, now_s: float) -> float:

@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,9 +34,9 @@ from streamd.core.receipt import (
     Receipt,
     ReceiptSegment,
     add_digest_lanes,
-    compute_expected_digest,
     format_digest,
     parse_digest,
+    sum_expected_lanes,
 )
 from streamd.core.sampler import SampleOrder, compute_order_id, plan_batches
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment
@@ -295,10 +296,22 @@ class _EpochAdder:
 
     def add_up(self) -> EpochSum:
         first = self.receipts[0].receipt
-        claims = self._collect_claims()
-        taken, unreceipted = self._count_batches(claims)
-        # The batches after the last step of whole epochs, which are too few for one more.
         batches = first.batches
+        # How many stretches have each batch, and which batches are in a rank's own receipt.
+        claims = sorted(self._collect_claims(), key=lambda each: (each.stretch, each.first, each.end, each.rank or 0))
+        taken, is_own = np.zeros(batches, np.uint16), np.zeros(batches, np.bool_)
+        for _, of_stretch in groupby(claims, key=lambda each: each.stretch):
+            is_taken = np.zeros(batches, np.bool_)
+            for claim in of_stretch:
+                is_taken[_get_slice(claim)] = True
+                is_own[_get_slice(claim)] |= claim.rank is not None
+            taken += is_taken
+        by_token = [
+            TokenPart(claim.stretch.world, place.start, min(place.stop, batches) - 1, int((~is_own[place]).sum()))
+            for claim, place in zip(claims, map(_get_slice, claims), strict=True)
+            if claim.rank is None
+        ]
+        # The batches after the last step of whole epochs, which are too few for one more.
         ends = [
             _compute_end(each.receipt)
             for each in self.receipts
@@ -310,6 +323,16 @@ class _EpochAdder:
         # The facts of the order, if a receipt has them and they are those of its order id.
         known = ((receipt.order, receipt) for _, receipt in self.receipts)
         facts = next((facts for facts, receipt in known if facts is not None and _are_facts_of(facts, receipt)), None)
+        # What is no fault, and narrows what the result says.
+        changed = tuple(place for place, receipt in self.receipts if receipt.changed)
+        remarks = [f"{place} says changed: its pixels did not stay the same within the epoch" for place in changed]
+        if old := [place for place, receipt in self.receipts if not receipt.pixel_id]:
+            remarks.append(
+                f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
+                f"the other ranks; the first is {old[0]}"
+            )
+        if facts is None:
+            remarks.append("the digests were not compared with the plan, since no receipt has the facts of the order")
         return EpochSum(
             first.stream,
             first.epoch,
@@ -320,10 +343,10 @@ class _EpochAdder:
             np.flatnonzero(taken > 1),
             dropped,
             tuple(self._list_differences(facts)),
-            tuple(self._list_token_parts(claims, unreceipted)),
+            tuple(by_token),
             _compute_digest(facts, first, [Segment(0, first.batches, 0, 1)]) if facts is not None else "",
-            tuple(self._list_remarks(facts)),
-            tuple(place for place, receipt in self.receipts if receipt.changed),
+            tuple(remarks),
+            changed,
             tuple(sorted({receipt.pixel_id for _, receipt in self.receipts} - {""})),
         )
 
@@ -351,27 +374,6 @@ class _EpochAdder:
                 if claim.stretch in known and claim.first < end:
                     found.add(claim._replace(end=end))
         return found
-
-    def _count_batches(self, claims: set[_Claim]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-        """Returns how many stretches have each batch, and which batches are in no rank's own receipt."""
-        batches = self.receipts[0].receipt.batches
-        taken, is_own = np.zeros(batches, np.uint16), np.zeros(batches, np.bool_)
-        for stretch in sorted({claim.stretch for claim in claims}):
-            is_taken = np.zeros(batches, np.bool_)
-            for claim in claims:
-                if claim.stretch == stretch:
-                    is_taken[_get_slice(claim)] = True
-                    if claim.rank is not None:
-                        is_own[_get_slice(claim)] = True
-            taken += is_taken
-        return taken, ~is_own
-
-    def _list_token_parts(self, claims: set[_Claim], unreceipted: npt.NDArray[np.bool_]) -> Iterator[TokenPart]:
-        for claim in sorted(claims, key=lambda each: (each.stretch, each.first, each.end, each.rank or 0)):
-            if claim.rank is None:
-                place = _get_slice(claim)
-                last = min(place.stop, unreceipted.size) - 1
-                yield TokenPart(claim.stretch.world, place.start, last, int(np.count_nonzero(unreceipted[place])))
 
     # --- whether the receipts agree
 
@@ -410,19 +412,6 @@ class _EpochAdder:
             planned = _compute_digest(facts, first, segments)
             if digest != planned:
                 yield f"{_format_segments(segments)}: digest {digest} in {place}, but the plan gives {planned}"
-
-    def _list_remarks(self, facts: OrderFacts | None) -> Iterator[str]:
-        """Yields what is no fault, and narrows what the result says."""
-        for place, receipt in self.receipts:
-            if receipt.changed:
-                yield f"{place} says changed: its pixels did not stay the same within the epoch"
-        if old := [place for place, receipt in self.receipts if not receipt.pixel_id]:
-            yield (
-                f"{format_count(len(old), 'receipt')} of an older streamd cannot say whether the pixels were those of "
-                f"the other ranks; the first is {old[0]}"
-            )
-        if facts is None:
-            yield "the digests were not compared with the plan, since no receipt has the facts of the order"
 
 
 def _list_claims(receipt: Receipt) -> list[_Claim]:
@@ -503,4 +492,4 @@ def _compute_digest(facts: OrderFacts, receipt: Receipt, segments: Sequence[Segm
     settings = facts.shuffle, facts.seed, facts.chunk, facts.buffer
     order = SampleOrder(facts.samples, facts.batch_size, receipt.batches, *settings)
     plan = partial(plan_batches, order, receipt.epoch, is_last_short=facts.remainder == "keep")
-    return compute_expected_digest(receipt.order_id, receipt.epoch, segments, plan)
+    return format_digest(sum_expected_lanes(receipt.order_id, receipt.epoch, segments, plan))

@@ -19,11 +19,17 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, RowStatus
-from streamd.core.permutation import Words, mix64
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_index_ranges, plan_batches
+from streamd.core.sampler import (
+    MASKED,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    Words,
+    compute_batch_index_ranges,
+    mix64,
+    plan_batches,
+)
 from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, Segment, StreamSpec
-from streamd.errors import ReceiptError
 
 _LANE: Final = 1 << 64
 EMPTY_LANES: Final = (0, 0)
@@ -90,14 +96,6 @@ class Receipt:
         return msgspec.json.encode(self).decode()
 
 
-def build_receipt_error(receipt: Receipt, planned_digest: str) -> ReceiptError:
-    """What a loop is told of an epoch whose account does not add up."""
-    return ReceiptError(
-        f"epoch {receipt.epoch} of stream {receipt.stream!r} does not add up: missed {receipt.missed}, repeated "
-        f"{receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {planned_digest}"
-    )
-
-
 @lru_cache(maxsize=64)
 def _derive_digest_keys(order_id: str, epoch: int) -> Words:
     material = hashlib.blake2b(f"streamd receipt {order_id} epoch {epoch}".encode(), digest_size=16).digest()
@@ -115,10 +113,6 @@ def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
 
 def add_digest_lanes(one: Lanes, other: Lanes) -> Lanes:
     return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
-
-
-def subtract_digest_lanes(one: Lanes, other: Lanes) -> Lanes:
-    return (one[0] - other[0]) % _LANE, (one[1] - other[1]) % _LANE
 
 
 def format_digest(lanes: Lanes) -> str:
@@ -163,18 +157,6 @@ def compute_digest_row_places(indices: Ids | Sequence[int], rows: Ids | Sequence
     return places
 
 
-def compute_expected_digest(
-    order_id: str,
-    epoch: int,
-    segments: Sequence[Segment],
-    planned: Callable[[range], PlannedBatches],
-    *,
-    batches_at_once: int = _FLUSH_BATCHES,
-) -> str:
-    """Returns the digest that the steps of `segments` must have, from what `sum_expected_lanes` takes."""
-    return format_digest(sum_expected_lanes(order_id, epoch, segments, planned, batches_at_once=batches_at_once))
-
-
 def sum_expected_lanes(
     order_id: str,
     epoch: int,
@@ -208,7 +190,8 @@ class TallyStart(NamedTuple):
 
         `history` is the one at the start, with further steps in its last segment, or in one more.
         """
-        own = subtract_digest_lanes(lanes, self.totals.lanes)
+        before = self.totals.lanes
+        own = (lanes[0] - before[0]) % _LANE, (lanes[1] - before[1]) % _LANE
         if len(history) > len(self.digests):
             return (*self.digests, format_digest(own))
         if not history or not self.digests[-1]:
@@ -242,10 +225,6 @@ class TallySnapshot(NamedTuple):
         return self.before.compute_totals_with_batches(
             self.order_id, self.cursor.epoch, self.waiting[: self.length] + last
         )
-
-    @property
-    def order_digest(self) -> str:
-        return format_digest(self.compute_totals().lanes)
 
 
 @dataclass(slots=True)
@@ -292,28 +271,20 @@ class EpochTally:
         if indices > len(self._seen):
             self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
 
-    def take_snapshot_after_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> TallySnapshot:
-        """Returns the state that the tally will have after this batch, without counting it."""
-        return self._build_snapshot(after, (index, ids, marks))
-
     def _digest_waiting_batches(self) -> TallyTotals:
         self._totals = self._totals.compute_totals_with_batches(self.order_id, self.cursor.epoch, self._waiting)
         self._waiting = []  # a new list, since snapshots refer to the old one
         return self._totals
 
-    def take_snapshot(self) -> TallySnapshot:
-        """Returns the present state, which later batches do not change."""
-        return self._build_snapshot(self.cursor, None)
+    def take_snapshot(self, after: Cursor | None = None, last: CountedBatch | None = None) -> TallySnapshot:
+        """Returns the present state, which later batches do not change.
 
-    def _build_snapshot(self, cursor: Cursor, last: CountedBatch | None) -> TallySnapshot:
-        waiting = self._waiting
+        With `after` and `last`, the state that the tally will have after this batch, which is not counted yet.
+        """
+        cursor, waiting = self.cursor if after is None else after, self._waiting
         return TallySnapshot(
             cursor, self.pixel_id, self.changed, self.order_id, self.start, self._totals, waiting, len(waiting), last
         )
-
-    @property
-    def order_digest(self) -> str:
-        return format_digest(self._digest_waiting_batches().lanes)
 
     @property
     def steps_taken(self) -> int:
@@ -375,25 +346,20 @@ class DigestPiece(msgspec.Struct, frozen=True):
 
 def split_into_pieces(spec: StreamSpec, order: SampleOrder, cursor: Cursor, rows: int) -> Iterator[DigestPiece]:
     """Yields the steps of `cursor`'s history in pieces of at most `rows` samples each, or of one step."""
-    for segments in _split_history(cursor.history, max(1, rows // spec.batch_size)):
-        yield DigestPiece(order, spec.remainder == "keep", spec.order_id, cursor.epoch, tuple(segments))
-
-
-def _split_history(history: Sequence[Segment], most_steps: int) -> Iterator[list[Segment]]:
-    """Yields runs of segments with `most_steps` steps together, the last with fewer."""
+    build_piece = partial(DigestPiece, order, spec.remainder == "keep", spec.order_id, cursor.epoch)
+    most_steps = room = max(1, rows // spec.batch_size)
     taken: list[Segment] = []
-    room = most_steps
-    for part in history:
+    for part in cursor.history:
         done = 0
         while done < part.steps:
             steps = min(room, part.steps - done)
             taken.append(Segment(part.base + done * part.world, steps, part.rank, part.world))
             done, room = done + steps, room - steps
             if not room:
-                yield taken
+                yield build_piece(tuple(taken))
                 taken, room = [], most_steps
     if taken:
-        yield taken
+        yield build_piece(tuple(taken))
 
 
 def compute_piece_lanes(piece: DigestPiece) -> Lanes:

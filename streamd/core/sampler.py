@@ -1,6 +1,6 @@
-"""The samples of a batch: (order, epoch, index) -> sample ids, as a pure function.
+"""The samples of a batch: (order, epoch, index) -> sample ids, and the rule that replaces bad ones. Pure.
 
-`full` is a keyed bijection on all positions (`permutation`), `chunk` mixes a few chunks at a time, `none` keeps the
+`full` is a keyed bijection on all positions, `chunk` mixes a few chunks at a time, `none` keeps the
 stored order. All are computed for the wanted positions only, so every batch of every epoch costs the same.
 
 In the order `chunk`, chunks of consecutive samples are shuffled, several of them form a buffer, and the samples of each
@@ -16,27 +16,146 @@ cut".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+from numpy.random.bit_generator import ISeedSequence
 
-from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64, permute_positions
-from streamd.core.spec import OrderFacts, OrderId, Segment, Shuffle, StreamSpec, compute_identity
+from streamd.core.spec import BadPolicy, OrderFacts, OrderId, Segment, Shuffle, StreamSpec, compute_identity
+from streamd.limits import SMALL_SET_BAD_FRACTION, SMALL_SET_MOST_BAD, TOLERATED_BAD
 
-__all__ = [
-    "ORDER_VERSION",
-    "PAD_ID",
-    "Ids",
-    "SampleOrder",
-    "compute_batch_ids",
-    "compute_batch_index_ranges",
-    "compute_ids_of_batches",
-    "compute_order_id",
-    "plan_batches",
-]
+# --- A keyed bijection on [0, n), computed for the wanted positions only.
+#
+# An order over a billion samples needs no memory, and every position in it costs the same. It is the generalised
+# Feistel network of Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002), on Z_a x Z_b with
+# a * b >= n, walking cycles past n; its round function is the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)
+# keyed by BLAKE2b.
+
+ORDER_VERSION: Final = 1  # part of every order_id: a changed order must never pass for the old one
+
+Ids = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_ROUNDS: Final = 8
+
+
+def mix64(words: Words) -> Words:
+    """Returns the words scrambled by splitmix64's finaliser, a bijection on 64-bit words."""
+    mixed = words ^ (words >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+@lru_cache(maxsize=64)
+def derive_epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
+    """Returns the keys of an epoch, (rounds, 1) uint64, read-only. Each `purpose` has keys of its own."""
+    facts = f"streamd plan {ORDER_VERSION} seed {seed} epoch {epoch}{purpose and f' {purpose}'}"
+    keys = np.frombuffer(hashlib.blake2b(facts.encode()).digest(), dtype="<u8").astype(np.uint64)[:, None]
+    keys.setflags(write=False)
+    return keys
+
+
+def permute_positions(positions: Ids, n: int, keys: Words) -> Ids:
+    """Maps positions in [0, n) to [0, n), a bijection for any keys of shape (rounds, 1).
+
+    With keys of shape (rounds, positions), each position uses its own column: a bijection among the positions with
+    equal columns.
+    """
+    if n <= 1:
+        return positions.copy()
+    # The network permutes [0, high * low), and high * low exceeds n by less than high. A result outside [0, n) goes
+    # through the network again: the cycle that it follows began inside, so it comes back inside.
+    high = math.isqrt(n - 1) + 1
+    low = -(-n // high)
+    ids = _apply_feistel(positions.astype(np.uint64), high, low, keys)
+    outside = np.flatnonzero(ids >= n)
+    while outside.size:
+        ids[outside] = _apply_feistel(ids[outside], high, low, keys if keys.shape[1] == 1 else keys[:, outside])
+        outside = outside[ids[outside] >= n]
+    return ids.astype(np.int64)
+
+
+def _apply_feistel(positions: Words, high: int, low: int, keys: Words) -> Words:
+    """Applies the network over Z_high x Z_low once."""
+    a, b = np.uint64(high), np.uint64(low)
+    left = positions // b
+    right = positions - left * b
+    for number in range(0, _ROUNDS, 2):
+        left = _add_modulo(left, mix64(right ^ keys[number]), a)
+        right = _add_modulo(right, mix64(left ^ keys[number + 1]), b)
+    return left * b + right
+
+
+def _add_modulo(small: Words, words: Words, n: np.uint64) -> Words:
+    """Returns (small + words) mod n for `small` below n."""
+    # NumPy divides by a scalar far faster than it takes a remainder. The reduced words are below n, as `small` is, so
+    # one subtraction completes the sum; where it is not needed, the difference wraps around and is the larger number.
+    multiples = words // n
+    multiples *= n
+    total = words - multiples
+    total += small
+    return np.minimum(total, total - n)
+
+
+# --- Random draws for a sample: a function of (seed, epoch, sample) alone, the same after every restart.
+#
+# The words are splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014) over a counter, keyed by BLAKE2b of seed and
+# epoch.
+
+_STEP: Final = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment: odd, so all its multiples are distinct
+_MANTISSA: Final = np.uint64(11)  # the shift that leaves 53 of 64 bits, as many as a float64 holds
+
+
+@lru_cache(maxsize=64)
+def _derive_sample_keys(seed: int, epoch: int, purpose: str) -> Words:
+    material = hashlib.blake2b(f"streamd chance 1 {purpose} seed {seed} epoch {epoch}".encode(), digest_size=16)
+    return np.frombuffer(material.digest(), dtype="<u8").astype(np.uint64)
+
+
+def _compute_random_words_by_sample(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> Words:
+    """Returns (len(ids), count) uint64 words; each row depends on its own sample alone."""
+    keys = _derive_sample_keys(seed, epoch, purpose)
+    samples = mix64(ids.astype(np.uint64) ^ keys[0])[:, None]
+    numbers = (np.arange(1, count + 1, dtype=np.uint64) * _STEP)[None, :]
+    return mix64(mix64(samples + numbers) ^ keys[1])
+
+
+def compute_uniforms(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> npt.NDArray[np.float64]:
+    """Returns `count` numbers in [0, 1) for each sample, (len(ids), count) float64. Each `purpose` has its own."""
+    words = _compute_random_words_by_sample(seed, epoch, ids, count, purpose) >> _MANTISSA
+    return words.astype(np.float64) * np.float64(2.0**-53)
+
+
+class _FixedSeedSequence(ISeedSequence):
+    """The words that seed a PCG64. NumPy's own SeedSequence takes longer than everything else here. It cannot spawn."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Returns the four 64-bit words that PCG64 needs, whatever the arguments."""
+        del n_words, dtype
+        return self._words
+
+
+def build_generators(seed: int, epoch: int, ids: Ids, purpose: str) -> Iterator[np.random.Generator]:
+    """Returns a generator for each sample: a PCG64 that is seeded by 256 bits derived from the sample."""
+    words = _compute_random_words_by_sample(seed, epoch, ids, 4, purpose)
+    seeds: Iterator[Any] = map(_FixedSeedSequence, words)  # NumPy's stubs know its own seeds only
+    return (np.random.Generator(np.random.PCG64(each)) for each in seeds)
+
+
+# --- The samples of a batch.
 
 PAD_ID: Final = -1  # the sample id of a row that holds no sample
 
@@ -141,105 +260,133 @@ def compute_batch_index_ranges(segments: Sequence[Segment]) -> list[range]:
     ]
 
 
-class _ChunkSequence(NamedTuple):
-    """The shuffled chunks of one epoch, in a row: `whole` chunks of `chunk` samples, and one of `rest` samples, if any.
-
-    The short chunk is at place `short` of the row. `span` is the number of samples in a full buffer of whole chunks.
-    """
-
-    samples: int
-    chunk: int
-    span: int
-    whole: int
-    rest: int
-    short: int
-
-    @property
-    def samples_missing_in_short_chunk(self) -> int:
-        """The number of samples by which the short chunk is shorter than the others, 0 without one."""
-        return self.chunk - self.rest if self.rest else 0
-
-    @property
-    def number_of_short_buffer(self) -> int:
-        """The number of the buffer that contains the short chunk."""
-        return self.short * self.chunk // self.span
-
-    @property
-    def number_of_last_buffer(self) -> int:
-        return (self.samples + self.samples_missing_in_short_chunk - 1) // self.span
-
-    def compute_buffer_start(self, buffer: int) -> int:
-        """Returns the position of a buffer's first sample."""
-        return buffer * self.span - (self.samples_missing_in_short_chunk if buffer > self.number_of_short_buffer else 0)
-
-    def count_buffer_samples(self, buffer: int) -> int:
-        """Returns the number of samples in a buffer."""
-        return min(self.compute_buffer_start(buffer + 1), self.samples) - self.compute_buffer_start(buffer)
-
-
 def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
     """Maps positions in [0, samples) to sample ids in [0, samples), a bijection for each order and epoch."""
-    # All buffers would begin at multiples of `span` if the short chunk were whole. Positions after its buffer are
-    # shifted by the samples that it lacks, and are shifted back afterwards.
-    row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
-    behind = positions >= row.compute_buffer_start(row.number_of_short_buffer + 1)
-    buffers = (positions + behind * row.samples_missing_in_short_chunk) // row.span
-    begins = buffers * row.span - behind * row.samples_missing_in_short_chunk
-    return _compute_sample_ids_at_places(
-        begins + _shuffle_in_buffers(positions - begins, buffers, row, seed, epoch), row, seed, epoch
-    )
-
-
-@lru_cache(maxsize=64)
-def _build_chunk_sequence(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _ChunkSequence:
+    # The chunks in a row: `whole` ones, and a short one of `rest` samples, if any, whose place is drawn separately:
+    # within a bijection of all chunks it would have to be searched for.
     whole, rest = divmod(samples, chunk)
-    # The short chunk's place is drawn separately: within a bijection of all chunks it would have to be searched for.
     short = int(derive_epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
-    span = chunk * min(buffer, whole + 1)  # a larger one is the same, and its positions need not fit into 64 bits
-    return _ChunkSequence(samples, chunk, span, whole, rest, short)
-
-
-def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """Shuffles places within their buffers. All buffers of one size are done at once; there are at most three sizes."""
+    span = chunk * min(buffer, whole + 1)  # a larger buffer is the same, and its positions need not fit into 64 bits
+    # The buffers of the positions. All would begin at multiples of `span` if the short chunk were whole. Positions
+    # after its buffer are shifted by the samples that it lacks, and are shifted back afterwards.
+    lacking = chunk - rest if rest else 0
+    short_buffer, last_buffer = short * chunk // span, (samples + lacking - 1) // span
+    behind = positions >= (short_buffer + 1) * span - lacking
+    buffers = (positions + behind * lacking) // span
+    begins = buffers * span - behind * lacking
+    sizes = np.full(positions.size, span, dtype=np.int64)
+    for odd in {short_buffer, last_buffer}:
+        begin = odd * span - (lacking if odd > short_buffer else 0)
+        sizes[buffers == odd] = min((odd + 1) * span - lacking, samples) - begin
+    # Each buffer is shuffled. Its number alone would give buffers related keys, so it is scrambled first. All buffers
+    # of one size are done at once; there are at most three sizes, and one in nearly all batches.
     base = derive_epoch_keys(seed, epoch, "buffers")
-    # The buffer's number alone would give buffers related keys, so it is scrambled first.
     own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])
-    sizes = np.full(places.size, sequence.span, dtype=np.int64)
-    for odd in {sequence.number_of_short_buffer, sequence.number_of_last_buffer}:
-        sizes[buffers == odd] = sequence.count_buffer_samples(odd)
-    if (sizes == sizes[:1]).all():
-        return permute_positions(places, int(sizes[0]) if sizes.size else 0, base ^ own)
-    mixed = np.empty_like(places)
-    for size in np.unique(sizes).tolist():
-        here = np.flatnonzero(sizes == size)
-        mixed[here] = permute_positions(places[here], size, base ^ own[here])
-    return mixed
-
-
-def _compute_sample_ids_at_places(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
-    """Returns the samples at `places` in the row of shuffled chunks."""
-    # The short chunk is the last one of the stored order. Without it all chunks of the row begin at multiples of
-    # `chunk`, and their numbers are shuffled among themselves.
-    begin = sequence.short * sequence.chunk
-    behind = places >= begin + sequence.rest
-    whole = places - behind * sequence.rest
-    numbers = np.minimum(whole // sequence.chunk, sequence.whole - 1)  # the short chunk may come behind them all
-    ids: Ids = (
-        _compute_shuffled_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk
-        + whole
-        - numbers * sequence.chunk
-    )
-    is_short = (places >= begin) & ~behind
-    ids[is_short] = places[is_short] - begin + sequence.whole * sequence.chunk
-    return ids
-
-
-def _compute_shuffled_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
-    """Returns the whole chunks at `places`."""
+    is_one_size = sizes.size and (sizes == sizes[0]).all()
+    places = np.empty_like(positions)
+    for here in [slice(None)] if is_one_size else [np.flatnonzero(sizes == size) for size in np.unique(sizes)]:
+        begin_here = begins[here]
+        places[here] = begin_here + permute_positions(
+            positions[here] - begin_here, int(sizes[here][0]), base ^ own[here]
+        )
+    # The samples at these places in the row of chunks. The short chunk is the last one of the stored order. Without it
+    # all chunks of the row begin at multiples of `chunk`, and their numbers are shuffled among themselves.
+    begin = short * chunk
+    behind = places >= begin + rest
+    in_whole = places - behind * rest
+    numbers = np.minimum(in_whole // chunk, whole - 1)  # the short chunk may come behind them all
     keys = derive_epoch_keys(seed, epoch, "chunks")
     # Many samples share a chunk. If the places lie close together, each chunk is computed once instead of once for each
     # sample.
-    first, last = int(places.min(initial=0)), int(places.max(initial=0))
-    if last - first >= places.size:
-        return permute_positions(places, chunks, keys)
-    return permute_positions(np.arange(first, last + 1, dtype=np.int64), chunks, keys)[places - first]
+    first, last = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    if last - first >= numbers.size:
+        shuffled = permute_positions(numbers, whole, keys)
+    else:
+        shuffled = permute_positions(np.arange(first, last + 1, dtype=np.int64), whole, keys)[numbers - first]
+    ids: Ids = shuffled * chunk + in_whole - numbers * chunk
+    is_short = (places >= begin) & ~behind
+    ids[is_short] = places[is_short] - begin + whole * chunk
+    return ids
+
+
+# --- The rule that replaces the known bad samples of a batch. It is pure, so every production of a batch agrees on it.
+
+RowStatus = npt.NDArray[np.uint8]
+
+GOOD: Final = 0
+SUBSTITUTED: Final = 1
+MASKED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample of which no row can be made, for `reason`: first a worker's report, then the daemon's verdict.
+
+    A verdict is recorded once, before the first batch that uses it is sent. It is `lasting`: other reports say that
+    another attempt may succeed, as after an I/O error. `away`: it can succeed only when the data of the stream are
+    back; the sample itself is not judged. `of_this_host`: the file is missing, forbidden, or not the listed one, which
+    says nothing about the sample on another host.
+    """
+
+    sample_id: int
+    reason: str
+    lasting: bool = True
+    away: bool = False
+    of_this_host: bool = False
+
+    @property
+    def of_bytes(self) -> bool:
+        """Whether its listed bytes were read, so that the verdict holds wherever they are."""
+        return not self.of_this_host
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row whose planned sample was bad, as `batch.bad` and the receipt show it."""
+
+    row: int
+    sample_id: int
+    file: str
+    reason: str
+    action: str  # "substituted" or "masked"
+
+
+@lru_cache(maxsize=64)
+def build_all_good_row_status(rows: int) -> RowStatus:
+    """Returns the marks of a batch without bad rows, (rows,) uint8, read-only."""
+    marks = np.zeros(rows, dtype=np.uint8)
+    marks.setflags(write=False)
+    return marks
+
+
+def compute_most_bad(count: int, max_fraction: float, *, is_default: bool) -> int:
+    """Returns how many of `count` pictures may be bad before their stream stops.
+
+    `is_default`: the configuration names no fraction, so a small set may have more, see SMALL_SET_BAD_FRACTION.
+    """
+    by_default = min(SMALL_SET_BAD_FRACTION * count, SMALL_SET_MOST_BAD) if is_default else 0
+    return max(TOLERATED_BAD, int(max(max_fraction * count, by_default)))
+
+
+def replace_bad_sample_ids(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:
+    """Returns the ids delivered for the `planned` ids, and a mark for each row.
+
+    Under `substitute`, a bad row shows the next good row of the same batch, cyclically. Under `mask`, and in a batch
+    without a good row, a bad row becomes PAD_ID: zeros with weight 0. The result may be `planned` itself.
+    """
+    # Daemon and client both apply this rule, and the client refuses a batch for which they differ. So the choice may
+    # depend on nothing but the arguments.
+    rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
+    if not any(rows):
+        return planned, build_all_good_row_status(planned.size)
+    delivered, marks = planned.copy(), np.zeros(planned.size, dtype=np.uint8)
+    good = [row for row, is_bad in enumerate(rows) if not is_bad and planned[row] != PAD_ID]
+    for row, is_bad in enumerate(rows):
+        if not is_bad:
+            continue
+        if policy == "substitute" and good:
+            delivered[row] = planned[next((other for other in good if other > row), good[0])]
+            marks[row] = SUBSTITUTED
+        else:
+            delivered[row], marks[row] = PAD_ID, MASKED
+    return delivered, marks

@@ -54,10 +54,6 @@ class SlotLayout:
         return *self.arrays.values(), self.sample_ids, self.weights, *self.labels.values()
 
 
-def _align_up(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment
-
-
 def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
     """Returns the layout of a batch of `rows` rows. Both sides compute the same one, from the spec alone."""
     images = tuple((name, image.dtype, image.shape) for name, image in spec.images.items())
@@ -79,7 +75,7 @@ def _place_tensors(
     wanted += [("sample_ids", "int64", (rows,)), ("weights", "float32", (rows,))]
     wanted += [(name, dtype, (rows, *shape)) for name, dtype, shape in labels]
     for name, dtype, shape in wanted:
-        tensor = SlotTensor(name, dtype, shape, _align_up(offset, TENSOR_ALIGN_BYTES))
+        tensor = SlotTensor(name, dtype, shape, -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES)
         offset = tensor.offset + tensor.size_bytes
         placed.append(tensor)
     (sample_ids, weights, *rest), pictures = placed[len(images) :], placed[: len(images)]
@@ -102,4 +98,5 @@ def build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
 
 def compute_slot_bytes(spec: StreamSpec, rows: int | None = None) -> int:
     """Returns the bytes of a slot for so many rows, in whole pages; None: for any batch of the stream."""
-    return _align_up(compute_layout(spec, spec.batch_size if rows is None else rows).size_bytes, PAGE_BYTES)
+    layout = compute_layout(spec, spec.batch_size if rows is None else rows)
+    return -(-layout.size_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from streamd.core.epoch_timing import Bottleneck, EpochTiming
-from streamd.core.spec import ImageMode, PixelType, StreamSpec
+from streamd.core.counters import Bottleneck, EpochTiming
+from streamd.core.spec import ImageMode, PixelType
 from streamd.core.text import format_count
 from streamd.limits import MAX_COUNT
 
@@ -137,11 +137,6 @@ class StreamStatus(msgspec.Struct, frozen=True):
             f"{'' if image.dtype == 'uint8' else f' {image.dtype}'}"
             for image in self.images
         )
-
-
-def list_image_statuses(spec: StreamSpec) -> tuple[ImageStatus, ...]:
-    """Returns the images of a stream's samples."""
-    return tuple(ImageStatus(name, image.shape, image.mode, image.dtype) for name, image in spec.images.items())
 
 
 # The state of a node of a cluster. `starting`: its processes start, or open the streams and prove their data.

@@ -93,12 +93,6 @@ class StderrWriter:
         if is_thread_over and self._thread is not None:
             self._thread.join()
 
-    def open_text(self) -> io.TextIOWrapper:
-        """Returns a file whose lines are queued, to stand for sys.stderr."""
-        return io.TextIOWrapper(
-            io.BufferedWriter(_QueuedFile(self, self._descriptor)), "utf-8", "backslashreplace", line_buffering=True
-        )
-
     # --- the thread
 
     def _write_queued_lines(self) -> None:
@@ -117,7 +111,12 @@ class StderrWriter:
                     self._has_ended = True
                     self._changed.notify_all()
                     return
-            is_written = self._try_to_send(event) or self._try_to_write(lines)
+            is_written = False
+            if event and self.send_event is not None:
+                with suppress(OSError):
+                    self.send_event(event)
+                    is_written = True
+            is_written = is_written or self._try_to_write(lines)
             with self._changed:
                 self._queued_bytes -= len(lines) + len(event)
                 self._is_failing = not is_written
@@ -128,15 +127,6 @@ class StderrWriter:
                     self._queue.clear()
                     self._queued_bytes = 0
                 self._changed.notify_all()
-
-    def _try_to_send(self, event: bytes) -> bool:
-        if not event or self.send_event is None:
-            return False
-        try:
-            self.send_event(event)
-        except OSError:
-            return False
-        return True
 
     def _try_to_write(self, lines: bytes) -> bool:
         """Writes lines, and waits as long as it takes. Returns False if they cannot be written."""
@@ -235,7 +225,9 @@ def guard_stderr(*, replace: bool) -> StderrWriter | None:
         atexit.register(_close_guard)
         os.register_at_fork(after_in_child=_forget_guard)
     if replace and _Guard.writer is not None and _Guard.replaced is None:
-        _Guard.replaced, sys.stderr = sys.stderr, _Guard.writer.open_text()
+        queued = io.BufferedWriter(_QueuedFile(_Guard.writer, _STDERR))
+        _Guard.replaced = sys.stderr
+        sys.stderr = io.TextIOWrapper(queued, "utf-8", "backslashreplace", line_buffering=True)
     return _Guard.writer
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 _Item = TypeVar("_Item")
@@ -12,6 +13,21 @@ FIRST_KEY_USER: Final = 1 << 32  # beyond every uid: the users that are keys cou
 _FEW_ITEMS: Final = 2  # so few items are shown instead of counted
 _WHOLE_FROM: Final = 100  # from here on three digits need no decimal point
 _POWERS_FROM: Final = 1e6
+# In what spellings of a name differ, and what makes them alike. Quotes stand at the ends only once what does not show
+# is gone, such as zero-width spaces and marks of direction; blanks within quotes are tidied after these.
+_SPELLINGS: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
+    ("how their letters are encoded", partial(unicodedata.normalize, "NFC")),
+    (
+        "characters that do not show",
+        lambda name: "".join(each for each in name if each.isspace() or unicodedata.category(each) not in {"Cf", "Cc"}),
+    ),
+    (
+        "quotes around them",
+        lambda name: name[1:-1] if len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`" else name,  # noqa: PLR2004 - two quotes
+    ),
+    ("blanks", lambda name: " ".join(name.split())),
+    ("upper and lower case", str.casefold),
+)
 
 
 def escape_unprintable(text: str) -> str:
@@ -38,38 +54,15 @@ def is_encodable(name: str) -> bool:
 
 def fold_name(name: str) -> str:
     """Returns a name less that in which spellings of it may differ: case, blanks, quotes, invisible signs, encoding."""
-    return _tidy_blanks(_drop_quotes(_drop_invisible(_compose_letters(name)))).casefold()
+    for _, level in _SPELLINGS:
+        name = level(name)
+    return name
 
 
 def describe_name_difference(names: Sequence[str]) -> str:
     """Returns in what names differ that are equal for `fold_name`."""
-    for difference, normalize in (
-        ("upper and lower case", str.casefold),
-        ("blanks", _tidy_blanks),
-        ("characters that do not show", _drop_invisible),
-        ("quotes around them", _drop_quotes),
-        ("how their letters are encoded", _compose_letters),
-    ):
-        if len(set(map(normalize, names))) == 1:
-            return difference
-    return "case, blanks or how their letters are encoded"
-
-
-def _tidy_blanks(name: str) -> str:
-    return " ".join(name.split())
-
-
-def _drop_invisible(name: str) -> str:
-    """Returns a name without characters that do not show, such as zero-width spaces and marks of direction."""
-    return "".join(each for each in name if each.isspace() or unicodedata.category(each) not in {"Cf", "Cc"})
-
-
-def _drop_quotes(name: str) -> str:
-    return name[1:-1] if len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`" else name  # noqa: PLR2004 - two quotes
-
-
-def _compose_letters(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
+    alike = (difference for difference, level in reversed(_SPELLINGS) if len(set(map(level, names))) == 1)
+    return next(alike, "case, blanks or how their letters are encoded")
 
 
 def format_count(number: int, what: str, plural: str | None = None) -> str:

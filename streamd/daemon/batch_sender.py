@@ -19,8 +19,7 @@ import numpy as np
 
 from streamd.client.batch import Batch, build_leased_batch
 from streamd.core import log
-from streamd.core.counters import ProcessStats
-from streamd.core.epoch_timing import BatchEffort
+from streamd.core.counters import BatchEffort, ProcessStats
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
@@ -29,8 +28,7 @@ from streamd.daemon.sessions import OWN_USER, Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.expected_digests import ExpectedDigests
 from streamd.daemon.streams.served_stream import ServedStream, count_dropped_samples
-from streamd.ipc.frames import FrameHeader, build_frame, bundle_records, encode_message
-from streamd.ipc.messages import BatchReady, ReceiptDue
+from streamd.ipc.messages import BatchReady, FrameHeader, ReceiptDue, build_frame, bundle_records, encode_message
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_OPEN_EPOCHS, SEND_COMPANY_CREDIT, SEND_COMPANY_S, SHOWN_BYTES, SHOWN_ROWS
@@ -202,7 +200,7 @@ class BatchSender:
         self._status_builder.on_batches_sent(connection.session, sent, now_s, first_sent=first_sent)
         if first_sent:
             self._stats.add_count(f"stream.{batches[0].key.stream}", "first_sent", first_sent)
-        self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
+        self._stats.find_stage_times(group, "send").add_runs(now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
 
     def close(self) -> None:

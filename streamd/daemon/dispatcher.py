@@ -23,7 +23,6 @@ from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
-from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -32,6 +31,7 @@ from streamd.ipc.messages import (
     AskStreams,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     MonitorAt,
     Names,
@@ -47,6 +47,9 @@ from streamd.ipc.messages import (
     StatusNow,
     Streams,
     Subscribe,
+    build_frame,
+    decode_client_frame,
+    encode_message,
 )
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
@@ -334,9 +337,8 @@ class Dispatcher:
                     )
                     return False
                 connection.lease_count -= len(released)
-                self.stats.add_stage_runs(
-                    f"stream.{connection.stream.spec.name}", "client_wait", waited_s, len(released)
-                )
+                times = self.stats.find_stage_times(f"stream.{connection.stream.spec.name}", "client_wait")
+                times.add_runs(waited_s, len(released))
                 self._status_builder.on_progress(session, message.taken, waited_s, time.monotonic())
                 self._handle_scheduler_events(
                     LeaseReleased(session, released, message.retired),
@@ -377,7 +379,7 @@ class Dispatcher:
     # The methods of GateListener, which documents when each is called.
 
     def charge_user(self, user: int, took_s: float) -> float:
-        return self._loop_shares.charge_and_get_pause_s(user, took_s, time.monotonic())
+        return self._loop_shares.charge(user, took_s, time.monotonic())
 
     def adopt_lifeline(self, connection: socket.socket, secret: bytes) -> None:
         self.descriptor_server.adopt_connection(connection, secret)

@@ -599,7 +599,7 @@ class GateKeeper:
             if pause_s > 0:
                 pause_ms = round(min(pause_s, MAX_KEY_PAUSE_S) * 1000)
                 process.send_record(RecordKind.PAUSE, KEY_PAUSE.pack(user, pause_ms))
-        return self._shares.charge_and_get_pause_s(_ALL_KEYS, took_s, time.monotonic())
+        return self._shares.charge(_ALL_KEYS, took_s, time.monotonic())
 
 
 def compute_restart_pause(pause_s: float) -> float:

@@ -13,20 +13,19 @@ from typing import Final
 
 from streamd import __version__
 from streamd.core import log
-from streamd.core.counters import ProcessStats
-from streamd.core.epoch_timing import EpochTiming, find_bottleneck
+from streamd.core.counters import EpochTiming, ProcessStats, find_bottleneck
 from streamd.core.spec import count_own_steps
 from streamd.core.status import (
     COUNTED_SPAN_S,
     RESTING_S,
     ClusterStatus,
     DaemonStatus,
+    ImageStatus,
     NodeStatus,
     SessionState,
     SessionStatus,
     StreamStatus,
     compare_sessions,
-    list_image_statuses,
     suggest_remedy_for_apart_trainers,
 )
 from streamd.daemon.engine.batch_job import BatchJob
@@ -356,7 +355,9 @@ class StatusBuilder:
             poorly_mixed=stream.mixing_advice,
             failed=seen.failed,
             decodes_unknown=(_NO_EPOCH_TEXT if not seen.was_read else _NO_BATCHES_TEXT if decodes is None else None),
-            images=list_image_statuses(spec),
+            images=tuple(
+                ImageStatus(name, image.shape, image.mode, image.dtype) for name, image in spec.images.items()
+            ),
             cohorts=len(cohorts),
         )
 

@@ -37,8 +37,7 @@ import numpy.typing as npt
 
 from streamd.core import log
 from streamd.core.host import open_regular_descriptor
-from streamd.core.permutation import mix64
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, mix64
 from streamd.core.spec import PixelId, StreamSpec, compute_identity
 from streamd.core.text import escape_unprintable
 from streamd.dataset.arrays.store import (

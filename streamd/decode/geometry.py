@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.permutation import compute_uniforms
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, compute_uniforms
 from streamd.core.spec import ONLY_IMAGE, ImageSpec
 
 # --- Draws the box of a random crop for (seed, epoch, sample), so that a batch made again shows the same crops.

@@ -27,26 +27,18 @@ from streamd.core.slot_layout import SlotTensor
 from streamd.errors import ConfigError, ConnectError, ProtocolError
 from streamd.gate.network_router import Authenticator, ClientKeys, NetworkRouter, Peer, open_network_socket
 from streamd.gate.user_gate import LinkLogHandler
-from streamd.ipc.frames import (
-    EMPTY_HEADER,
-    PIECE_MARK,
-    FrameHeader,
-    build_frame,
-    decode_client_frame,
-    decode_daemon_frame,
-    encode_frame,
-    encode_message,
-    split_records,
-)
 from streamd.ipc.key_files import ClientKey, read_key_pair
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, STILL_HELD, Lifeline
 from streamd.ipc.mapping import build_leased_array, map_readable
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    PIECE_MARK,
     AskMonitor,
     AskNames,
     BatchReady,
     ClientMessage,
     DaemonMessage,
+    FrameHeader,
     Goodbye,
     Ping,
     Progress,
@@ -59,6 +51,12 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
     Welcome,
+    build_frame,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
+    encode_message,
+    split_records,
 )
 from streamd.ipc.record_link import KEY_PAUSE, KEY_USER, LinkCallbacks, RecordKind, RecordLink, split_client_frame
 from streamd.limits import KEY_WAITING_BYTES, KEY_WAITING_FRAMES, KEYS_CHECK_S, PIECE_BYTES, SENDING_BYTES
@@ -473,7 +471,7 @@ class PixelRelay:
         # Reports which batches of a session that the daemon has ended are still on their way.
         if isinstance(message, Stopped):
             with suppress(OSError):  # closing the lifeline reports the same
-                session.lifeline.report_held_leases(self._list_unfinished(session))
+                session.lifeline.report_leases(STILL_HELD, self._list_unfinished(session))
             session.is_over = True
             self._forget_slots(session)
             self._close_if_done(session)
@@ -549,7 +547,7 @@ class PixelRelay:
     @staticmethod
     def _report_dropped(session: _RelayedSession, numbers: list[int]) -> None:
         with suppress(OSError):  # closing the lifeline reports the same
-            session.lifeline.report_dropped_leases(numbers)
+            session.lifeline.report_leases(DROPPED, numbers)
 
     def _close_if_done(self, session: _RelayedSession) -> None:
         """Closes the lifeline of a session that is over, when nothing of it is on its way any more."""

@@ -127,7 +127,7 @@ class NetworkRouter(RouterSocket):
             self._bind_socket(listener, f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        self._start_reading()
+        self._start_reading(self._receive_frame)
 
     def find_peer(self, identity: bytes) -> Peer | None:
         return self._peers.get(identity)

@@ -26,7 +26,7 @@ from streamd.limits import GATE_CONNECTIONS, GATE_IDLE_S, KNOCKS, MAX_REFUSAL_CH
 
 _SOCKET_MODE: Final = 0o666  # only this user knows the path, and only this user is let in
 _ROOT: Final = 0
-# A Welcome begins with the header of a frame, an array, its tag and the secret: see ipc.frames and ipc.messages.
+# A Welcome begins with the header of a frame, an array, its tag and the secret: see ipc.messages.
 _WELCOME: Final = struct.Struct(f"<2sB25xBBBB{SECRET_BYTES}s")
 
 

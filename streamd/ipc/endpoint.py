@@ -89,9 +89,18 @@ def find_socket(endpoint: str | os.PathLike[str] | None, remedy: str = COMMAND_R
     found = find_endpoint(endpoint, remedy)
     if is_remote(found):
         return found
-    if fault := _find_socket_fault(socket_path(found)):
+    path = socket_path(found)
+    if fault := _find_socket_fault(path):
         source = "$STREAMD_ENDPOINT names it; " if not endpoint and os.environ.get("STREAMD_ENDPOINT") else ""
-        raise ConnectError(found, f"{source}{fault}; {remedy}{_suggest_sockets(socket_path(found))}")
+        # Sockets that may be meant: in the same folder, in `path` as a folder, in default places.
+        near: list[str] = []
+        for folder in dict.fromkeys((path.parent, path, *(place.parent for place in default_socket_paths()))):
+            with suppress(OSError):  # it is unreadable
+                names = {each.name for each in folder.iterdir()}
+                served = [name for name in sorted(names) if names & {f"{name}{_DESCRIPTORS}", f"{name}{_GATES}"}]
+                near += [f"{_IPC}{folder / name}" for name in served]
+        hint = f"; did you mean {' or '.join(near[:_SUGGESTED])}?" if near else ""
+        raise ConnectError(found, f"{source}{fault}; {remedy}{hint}")
     return found
 
 
@@ -124,18 +133,6 @@ def _find_socket_fault(path: Path) -> str:
         folder = path.parent
         return f"there is no socket {path.name} in {folder}" if _may_exist(folder) else f"there is no folder {folder}"
     return "" if stat.S_ISSOCK(mode) else f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'file'}, not a socket"
-
-
-def _suggest_sockets(path: Path) -> str:
-    """Returns a hint with sockets that may be meant: in the same folder, in `path` as a folder, in default places."""
-    folders = dict.fromkeys((path.parent, path, *(place.parent for place in default_socket_paths())))
-    found: list[str] = []
-    for folder in folders:
-        with suppress(OSError):  # it is unreadable
-            names = {each.name for each in folder.iterdir()}
-            served = [name for name in sorted(names) if names & {f"{name}{_DESCRIPTORS}", f"{name}{_GATES}"}]
-            found += [f"{_IPC}{folder / name}" for name in served]
-    return f"; did you mean {' or '.join(found[:_SUGGESTED])}?" if found else ""
 
 
 def check_endpoint(endpoint: str) -> None:

@@ -224,7 +224,12 @@ class DescriptorServer:
             if not lifeline.is_over:  # otherwise the writing half is closed, and the client reads its end
                 self._send_descriptor(descriptor, lifeline, SLOT_SERIAL.unpack(data)[0])
         elif len(data) % SLOT_SERIAL.size == 1 and data[:1] in {STILL_HELD, DROPPED, RETIRED}:
-            self._handle_lease_report(lifeline, session, data)
+            numbers = tuple(number for (number,) in SLOT_SERIAL.iter_unpack(data[1:]))
+            if data[:1] == STILL_HELD:
+                lifeline.is_over = True
+                self._callbacks.on_held_over(session, numbers, "its connection ended")
+            else:
+                self._callbacks.on_dropped(session, numbers, numbers if data[:1] == RETIRED else ())
         else:
             self._close_link_and_report_loss(descriptor, "it spoke nonsense on the descriptor socket")
         # What belongs to a batch costs its time. The end of a session costs more, like the question that began it.
@@ -245,15 +250,6 @@ class DescriptorServer:
             asyncio.get_running_loop().call_later(pause_s, self._resume_links, user)
         else:
             del self._waiting_links[user]
-
-    def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
-        """Passes on what a trainer reports of the leases of a session that has ended."""
-        numbers = tuple(number for (number,) in SLOT_SERIAL.iter_unpack(report[1:]))
-        if report[:1] == STILL_HELD:
-            lifeline.is_over = True
-            self._callbacks.on_held_over(session, numbers, "its connection ended")
-        else:
-            self._callbacks.on_dropped(session, numbers, numbers if report[:1] == RETIRED else ())
 
     def _pair_with_session(self, descriptor: int, lifeline: _TrainerLink, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
@@ -284,12 +280,20 @@ class DescriptorServer:
     def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
         # A client waits for each answer before its next request. One that does not would collect descriptors on their
         # way, which the kernel counts for this daemon's user: with too many of them, nobody gets one.
-        if _has_unread_bytes(lifeline.link):
+        if any(fcntl.ioctl(lifeline.link, termios.TIOCOUTQ, bytes(4))):
             self._close_link_and_report_loss(descriptor, "it asked for a slot before it had read the last answer")
             return
         opened: int | None = None
         try:
-            opened = self._open_slot_using_spare(slot)
+            try:
+                opened = self._open_slot(slot)
+            except OSError as error:
+                # In place of the spare descriptor if the process has no other. It is opened again below, once this one
+                # is sent.
+                if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise
+                self._close_spare_descriptor()
+                opened = self._open_slot(slot)
             socket.send_fds(lifeline.link, [SLOT_SERIAL.pack(slot)], [] if opened is None else [opened])
             if opened is not None:
                 lifeline.slots.add(slot)
@@ -300,19 +304,6 @@ class DescriptorServer:
                 os.close(opened)
             if self._spare is None:
                 self._open_spare_descriptor()
-
-    def _open_slot_using_spare(self, slot: int) -> int | None:
-        """Returns a slot's descriptor, in place of the spare one if the process has no other.
-
-        The caller closes it as soon as it is sent, and then opens the spare one again.
-        """
-        try:
-            return self._open_slot(slot)
-        except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
-                raise
-        self._close_spare_descriptor()
-        return self._open_slot(slot)
 
     def _open_spare_descriptor(self) -> None:
         with suppress(OSError):  # without a spare one; the next request for a slot tries again
@@ -380,8 +371,3 @@ def read_peer(link: socket.socket) -> tuple[int, int]:
     """Returns the pid and the uid of the process that made a connection, as the kernel reports them."""
     pid, user, _ = _CREDENTIALS.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, user
-
-
-def _has_unread_bytes(link: socket.socket) -> bool:
-    """Whether the other end has yet to read something that was sent to it."""
-    return bool(int.from_bytes(fcntl.ioctl(link, termios.TIOCOUTQ, bytes(4)), "little"))

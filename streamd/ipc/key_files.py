@@ -83,15 +83,11 @@ def write_key_files(folder: Path, name: str, keys: KeyPair) -> tuple[Path, Path]
     for path in (public, secret):
         if path.exists() or path.is_symlink():
             raise ConfigError(f"{path} exists already; name another pair with --name, or remove both files of this one")
-    _write_new_file(secret, format_key_file(keys, is_secret=True), _SECRET_MODE)
-    _write_new_file(public, format_key_file(keys, is_secret=False), _PUBLIC_MODE)
+    for path, mode in ((secret, _SECRET_MODE), (public, _PUBLIC_MODE)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(format_key_file(keys, is_secret=path == secret))
     return public, secret
-
-
-def _write_new_file(path: Path, text: str, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def read_key_pair(path: Path, key: str) -> KeyPair:

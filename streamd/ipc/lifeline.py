@@ -26,8 +26,8 @@ _ANSWER_S: Final = 5.0
 class Lifeline:
     """A client's end of the connection.
 
-    The I/O thread uses it while the session exists. After that, `report_dropped_leases` and `report_retired_leases` are
-    called by finalisers in any thread: each sends one message and never waits.
+    The I/O thread uses it while the session exists. After that, `report_leases` is called by finalisers in any thread:
+    it sends one message and never waits.
     """
 
     def __init__(self, path: str, secret: bytes) -> None:
@@ -74,19 +74,12 @@ class Lifeline:
         finally:
             self._link.settimeout(_ANSWER_S)
 
-    def report_held_leases(self, numbers: Collection[int]) -> None:
-        """Reports that the session has ended and that its trainer still holds these deliveries. Raises OSError."""
-        self._send_report(STILL_HELD, numbers)
+    def report_leases(self, kind: bytes, numbers: Collection[int]) -> None:
+        """Reports what has become of deliveries of a session that has ended. Raises OSError.
 
-    def report_dropped_leases(self, numbers: Collection[int]) -> None:
-        """Reports deliveries of an ended session that its trainer holds no longer. Raises OSError."""
-        self._send_report(DROPPED, numbers)
-
-    def report_retired_leases(self, numbers: Collection[int]) -> None:
-        """Reports deliveries that its trainer holds no longer, while a forked child may see them. Raises OSError."""
-        self._send_report(RETIRED, numbers)
-
-    def _send_report(self, kind: bytes, numbers: Collection[int]) -> None:
+        `kind` is STILL_HELD by its trainer, DROPPED, or RETIRED: its trainer holds them no longer, while a forked child
+        may see them.
+        """
         self._link.setblocking(False)  # finalisers call this and must not wait
         self._link.send(kind + struct.pack(f"<{len(numbers)}Q", *numbers))
 

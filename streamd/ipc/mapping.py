@@ -64,7 +64,7 @@ def drop_private_pages(memory: memoryview) -> bool:
     Asks for such pages first: after a drop, a loop that only reads faults in every page again.
     """
     owner = _find_owner(memory)
-    if owner is None or _is_read_only(owner):
+    if owner is None or _write_protected.get(ctypes.addressof(owner)) is owner:
         return False
     if not _has_private_pages(owner):
         return True
@@ -92,11 +92,8 @@ def _has_private_pages(memory: Bytes) -> bool:
 
 def is_write_protected(array: npt.NDArray[Any]) -> bool:
     """Whether an array lies in a mapping that ends the process at a write, whatever the array's own flags say."""
-    return (owner := _find_owner(array)) is not None and _is_read_only(owner)
-
-
-def _is_read_only(memory: Bytes) -> bool:
-    return _write_protected.get(ctypes.addressof(memory)) is memory
+    owner = _find_owner(array)
+    return owner is not None and _write_protected.get(ctypes.addressof(owner)) is owner
 
 
 def _find_owner(view: Any) -> Bytes | None:

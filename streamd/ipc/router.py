@@ -97,7 +97,7 @@ def has_input(socket: zmq.Socket[bytes]) -> bool:
 class RouterSocket:
     """A ROUTER socket for the frames of clients, with the bounds that hold at every address. Lives on the event loop.
 
-    `_start_reading` calls `_receive_frame` for each frame, which a subclass defines. Nothing here waits.
+    Nothing here waits.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -124,12 +124,10 @@ class RouterSocket:
         self._monitor = self._socket.get_monitor_socket(events)
         self._readers.append(SocketReader(self._monitor, receive_event))
 
-    def _start_reading(self) -> None:
-        self._reader = SocketReader(self._socket, self._receive_frame)
+    def _start_reading(self, receive_frame: Callable[[], None]) -> None:
+        """Calls `receive_frame` for each frame from now on."""
+        self._reader = SocketReader(self._socket, receive_frame)
         self._readers.append(self._reader)
-
-    def _receive_frame(self) -> None:
-        raise NotImplementedError
 
     def _receive_message(self) -> tuple[bytes, bytes, zmq.Frame]:
         """Receives one frame: identity, data, and what libzmq knows of it.
@@ -228,7 +226,7 @@ class Router(RouterSocket):
                 )
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        self._start_reading()
+        self._start_reading(self._receive_frame)
 
     def renew_if_gone(self) -> bool:
         """Listens at the path again if its socket is gone. Returns whether it was. Raises OSError."""
@@ -283,9 +281,6 @@ class _ConnectionGroup:
     accepted: int = 0
     ended: int = 0
 
-    def count_group_descriptors(self, *, is_sure: bool) -> int:
-        return 1 + (self.accepted if is_sure else max(KNOCKS, self.accepted)) - self.ended
-
 
 class ConnectionLimiter:
     """Owns the socket at `path`, and counts the connections that it admitted.
@@ -325,8 +320,10 @@ class ConnectionLimiter:
         # libzmq may not have reported all connections of the last groups, so each of these groups counts as if it were
         # full.
         unsure = len(self._groups) - _UNCONFIRMED_GROUPS
-        groups = enumerate(self._groups.values())
-        return 1 + sum(group.count_group_descriptors(is_sure=place < unsure) for place, group in groups)
+        return 1 + sum(
+            1 + (group.accepted if place < unsure else max(KNOCKS, group.accepted)) - group.ended
+            for place, group in enumerate(self._groups.values())
+        )
 
     def on_connection_accepted(self, name: str) -> None:
         """Counts a connection of a group that libzmq has accepted."""
@@ -371,7 +368,10 @@ class ConnectionLimiter:
 
     def _open_listening_socket(self) -> tuple[socket.socket, str]:
         """Puts a new listening socket in place of the one at the path; returns it and its name. Raises OSError."""
-        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_socket_name_free(name))
+        # A name is free, too, where a killed daemon left a socket. Other files are not touched.
+        for name in map(f"{self._path}~{{}}".format, self._names):
+            if name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket()):
+                break
         # The rename replaces the old socket in one step, so there is always one at the path for clients to connect to.
         aside = Path(name)
         aside.unlink(missing_ok=True)
@@ -387,10 +387,6 @@ class ConnectionLimiter:
             queue.close()
             raise
         return queue, name
-
-    def _is_socket_name_free(self, name: str) -> bool:
-        """Whether a name is free, or has a socket that a killed daemon left there. Other files are not touched."""
-        return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
     def _pause_or_resume_listening(self) -> None:
         """Listens while there is room for KNOCKS more connections, and libzmq has accepted one of the last group."""

@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import DigestPiece, Lanes
-from streamd.core.sampler import Ids
+from streamd.core.sampler import BadSample, Ids
 from streamd.core.spec import StreamSpec, compute_identity
 from streamd.core.status import ClusterStatus
 from streamd.errors import ConfigError, ProtocolError
@@ -443,17 +442,14 @@ class OddSizes:
 
     def add_odd_sizes(self, other: OddSizes) -> OddSizes:
         """Returns the sum of both."""
-        return OddSizes(
-            self.scaled + other.scaled,
-            self.skewed + other.skewed,
-            _choose_first_example(self.scaled_example, other.scaled_example),
-            _choose_first_example(self.skewed_example, other.skewed_example),
+        scaled, skewed = (
+            min((each for each in found if each is not None), key=lambda each: each.sample_id, default=None)
+            for found in (
+                (self.scaled_example, other.scaled_example),
+                (self.skewed_example, other.skewed_example),
+            )
         )
-
-
-def _choose_first_example(one: SizeExample | None, other: SizeExample | None) -> SizeExample | None:
-    found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: each.sample_id, default=None)
+        return OddSizes(self.scaled + other.scaled, self.skewed + other.skewed, scaled, skewed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ import resource
 import signal
 import socket
 import sys
+from typing import Final
 
-from streamd.core.cluster_settings import decode_settings
+import msgspec
+
+from streamd.core.cluster_settings import ClusterSettings
 from streamd.ipc.inherited_state import correct_inherited_state
 from streamd.ray.bridge import Bridge
 from streamd.ray.cluster import Cluster
 
 _STDOUT, _STDERR = 1, 2
+_settings: Final = msgspec.json.Decoder(ClusterSettings)
 
 
 def main() -> None:
@@ -24,7 +28,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon drains; the bridge ends when the daemon does
-    settings = decode_settings(sys.argv[2])
+    settings = _settings.decode(sys.argv[2])
     cluster = Cluster(settings)
     try:
         with socket.socket(fileno=int(sys.argv[1])) as link:

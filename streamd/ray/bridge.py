@@ -23,10 +23,8 @@ from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ProtocolError
-from streamd.ipc.frames import bundle_records
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.record_link import receive_command_records
-from streamd.ipc.slots import MappedSlots
+from streamd.ipc.messages import bundle_records
+from streamd.ipc.slots import MappedSlots, RowProgress, receive_command_records
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,

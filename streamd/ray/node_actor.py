@@ -34,8 +34,7 @@ from streamd.dataset.paths.open_beneath import choose_expected_files, find_absen
 from streamd.dataset.transform_source import compute_source_digest, find_source_files
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.mapping import build_leased_array
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore
 from streamd.ipc.worker_messages import (
     CloseStream,
     FillRows,

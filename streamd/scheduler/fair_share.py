@@ -151,15 +151,16 @@ class DecodeShares:
 
     def _compute_claim(self, members: Sequence[ScheduledSession]) -> tuple[float, float]:
         """Returns the strongest claim among `members`: the virtual time of the user, and that within the user."""
-        return min(map(self._compute_session_claim, members))
-
-    def _compute_session_claim(self, session: ScheduledSession) -> tuple[float, float]:
-        if session.user == self._own_user:
-            return max(self._turn, session.virtual_time), 0.0
-        account = self._users.get(session.user)
-        if account is None:
-            return self._turn, session.virtual_time
-        return max(self._turn, account.virtual_time), max(account.turn, session.virtual_time)
+        claims = []
+        for session in members:
+            account = self._users.get(session.user)  # the own user has none
+            if session.user == self._own_user:
+                claims.append((max(self._turn, session.virtual_time), 0.0))
+            elif account is None:
+                claims.append((self._turn, session.virtual_time))
+            else:
+                claims.append((max(self._turn, account.virtual_time), max(account.turn, session.virtual_time)))
+        return min(claims)
 
 
 @dataclass(slots=True)

@@ -103,15 +103,6 @@ class _SessionRecord:
         place = event.epochs, cursor.epoch, cursor.next_base_index
         return _SessionRecord(*data, event.rank, event.world, least, *place, _count_history_steps_by_rank(cursor))
 
-    def move_to_cursor(self, cursor: Cursor) -> None:
-        """Lets a session that joins others begin at their cursor instead of its own."""
-        self.epochs = None if self.epochs is None else cursor.epoch + self.epochs
-        self.epoch, self.base, self.steps_before = (
-            cursor.epoch,
-            cursor.next_base_index,
-            _count_history_steps_by_rank(cursor),
-        )
-
     def is_next_batch(self, key: BatchKey) -> bool:
         at_all = self.epochs is None or self.epoch < self.epochs
         return (
@@ -128,16 +119,6 @@ class _SessionRecord:
 
     def count_leases(self) -> int:
         return len(self.leases) + sum(len(each.leases) for each in self.earlier_records)
-
-    def count_slots(self) -> int:
-        """The slots that count for the session: its credit, or what it holds beyond one that shrank."""
-        return max(self.credit, self.count_leases())
-
-    def count_steps(self) -> Counter[tuple[int, int]]:
-        return self.steps_before + Counter({(self.rank, self.world): self.steps_sent})
-
-    def start_next_epoch(self) -> None:
-        self.epoch, self.base, self.steps_sent, self.steps_before = self.epoch + 1, 0, 0, Counter()
 
 
 def _count_history_steps_by_rank(cursor: Cursor) -> Counter[tuple[int, int]]:
@@ -314,9 +295,11 @@ class InvariantChecker:
                 self._receipt_count += 1
                 account, cursor = self._find_session_that_event_may_reach(action.session), action.cursor
                 told = cursor.epoch, cursor.next_base_index, _count_history_steps_by_rank(cursor)
-                if not account.is_receipt_due() or told != (account.epoch, account.base, account.count_steps()):
+                steps = account.steps_before + Counter({(account.rank, account.world): account.steps_sent})
+                if not account.is_receipt_due() or told != (account.epoch, account.base, steps):
                     self._raise_broken_rule("receipt_after_last", f"{action}, yet the account is {account}")
-                account.start_next_epoch()
+                account.epoch, account.base = account.epoch + 1, 0
+                account.steps_sent, account.steps_before = 0, Counter()
                 self._receipt_session = action.session if account.is_receipt_due() else None
             case DropSlots(slots):
                 for number in slots:
@@ -354,7 +337,10 @@ class InvariantChecker:
             each.successor = action.session
         self._record_credit(account, action.credit)
         if action.cursor is not None:
-            account.move_to_cursor(action.cursor)
+            # A session that joins others begins at their cursor instead of its own.
+            account.epochs = None if account.epochs is None else action.cursor.epoch + account.epochs
+            account.epoch, account.base = action.cursor.epoch, action.cursor.next_base_index
+            account.steps_before = _count_history_steps_by_rank(action.cursor)
         self._receipt_session = action.session if account.is_receipt_due() else None
 
     # An epoch has three states here: batches are left; the receipt must be the very next action; a new epoch has begun.
@@ -413,7 +399,8 @@ class InvariantChecker:
         room, facts = self._measure_session_bytes(), f"with the credit {credit} of {account}"
         first_batches = MIN_CREDIT * max(each.slot_bytes for each in self._sessions.values())
         ownerless = [each for each in self._ended.values() if each.successor not in self._sessions]
-        taken = [(each, each.count_slots()) for each in self._sessions.values()]
+        # The slots that count for a session: its credit, or what it holds beyond one that shrank.
+        taken = [(each, max(each.credit, each.count_leases())) for each in self._sessions.values()]
         taken += [(each, len(each.leases)) for each in ownerless]
         # Neither rule concerns the first batches of a session or a user, and what a trainer held before.
         inherited = sum(len(each.leases) for each in account.earlier_records)

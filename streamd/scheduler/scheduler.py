@@ -80,7 +80,9 @@ class Scheduler:
         )
         self._pool = SlotPool(limits.memory_bytes, configured_slots=limits.most_slots, most_slots=limits.most_slots)
         self._sessions = SessionTable()
-        self._demand = BatchDemand(self._collect_next_batch_keys, self._compute_batch_urgency)
+        self._demand = BatchDemand(
+            lambda: [session.next_key for session in self._sessions.values()], self._compute_batch_urgency
+        )
         self._workload = Workload(self._shapes.values(), limits)
         self._lease_manager = LeaseManager(self._sessions, self._pool, self._workload)
         self._shares = fair_share.DecodeShares(limits.own_user)
@@ -88,7 +90,7 @@ class Scheduler:
         self._slot_retry_s: float | None = None  # when to create slots again after the host refused one
         self._is_draining = False
         self._slots_short_since_s: float | None = None
-        self._slot_wait_s = 0.0
+        self.slot_wait_s = 0.0  # in all, in which a batch within a session's credit waited for memory
 
     # --- state that callers may read
 
@@ -108,11 +110,6 @@ class Scheduler:
     @property
     def producing_count(self) -> int:
         return len(self._workload)
-
-    @property
-    def slot_wait_s(self) -> float:
-        """The seconds, in all, in which a batch within a session's credit waited for memory."""
-        return self._slot_wait_s
 
     @property
     def checks_by_rule(self) -> dict[InvariantRule, int]:
@@ -186,7 +183,7 @@ class Scheduler:
             case StreamPaused(stream, slots):
                 return self._pause_stream(stream, slots)
             case StreamResumed(stream):
-                self._workload.resume_stream(stream)
+                self._workload.set_paused(stream, is_paused=False)
                 return []
             case WorkersChanged(workers, tasks_ahead):
                 # Credits that sessions have stay; the next subscription counts with the new limits.
@@ -294,7 +291,7 @@ class Scheduler:
 
         Whole batches are still sent.
         """
-        self._workload.pause_stream(stream)
+        self._workload.set_paused(stream, is_paused=True)
         for slot in slots:
             key = self._pool.by_slot[slot].key
             if self._abandon_batch(slot):
@@ -321,9 +318,10 @@ class Scheduler:
     def _change_stream(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop_stream(stream, reason, changed=True)
         # Stopping has discarded all whole batches without leases. The others, leased or in production, are of the old
-        # stream: without a key none of them can be sent to a session of the new one.
+        # stream: without a key none of them can be sent to a session of the new one. Their slots stay in use until
+        # production or the last lease ends.
         for entry in self._pool.entries_of_stream(stream):
-            self._pool.remove_unfinished_batch_key(entry)
+            del self._pool.entries[entry.key]
         if shape is None:
             self._shapes.pop(stream, None)
             self._workload.remove_stream(stream)
@@ -381,7 +379,7 @@ class Scheduler:
                     session.catch_up_cost_s += lost_s
         # A shortage is measured from one decision to the next: what held at the last one held until now.
         if self._slots_short_since_s is not None:
-            self._slot_wait_s += now_s - self._slots_short_since_s
+            self.slot_wait_s += now_s - self._slots_short_since_s
         self._slots_short_since_s = now_s if starved else None
         self._workload.set_memory_scarce(is_scarce=starved)
 
@@ -413,9 +411,6 @@ class Scheduler:
         self._shares.charge_sessions(members, self._workload.estimate_batch_work_s(shape))
         self._workload.start_batch(shape, entry.slot)
         return ProduceBatch(key, entry.slot, shape.slot_bytes)
-
-    def _collect_next_batch_keys(self) -> list[BatchKey]:
-        return [session.next_key for session in self._sessions.values()]
 
     def _compute_batch_urgency(self, key: BatchKey) -> float:
         """Returns minus the number of steps until a session wants the batch; minus infinity if none wants it."""
@@ -703,13 +698,9 @@ class Workload:
         """Removes a stream. Its batches in production are counted until they end."""
         self._streams.pop(name, None)
 
-    def pause_stream(self, name: str) -> None:
-        """Lets no batch of a stream begin until it is resumed or replaced."""
-        self._streams[name].is_paused = True
-
-    def resume_stream(self, name: str) -> None:
-        """Lets batches of a stream begin again."""
-        self._streams[name].is_paused = False
+    def set_paused(self, name: str, *, is_paused: bool) -> None:
+        """Lets no batch of a stream begin until it is resumed or replaced, or lets them begin again."""
+        self._streams[name].is_paused = is_paused
 
     # --- how much more
 

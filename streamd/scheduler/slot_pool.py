@@ -141,17 +141,10 @@ class SlotPool:
             insort(self._cached_batches.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
             self._cached_bytes += entry.slot_bytes
 
-    def remove_unfinished_batch_key(self, entry: SlotEntry) -> None:
-        """Removes the key of a batch that is in production or leased and will be sent to no session any more.
-
-        Its slot stays in use until production or the last lease ends.
-        """
-        del self.entries[entry.key]
-
     def discard_batch(self, entry: SlotEntry) -> None:
         """Removes a batch without leases. Its slot is free, or is dropped if a process may still map it."""
         self._uncache_batch(entry)
-        # After `remove_unfinished_batch_key` the key may belong to a newer entry, which must stay.
+        # The key may belong to a newer entry, of a stream that replaced this one, which must stay.
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
         del self.by_slot[entry.slot]
@@ -205,7 +198,17 @@ class SlotPool:
             if slots:
                 self._drop_slot(slots.pop(0), size)
                 return True
-        worth = {key: demand.compute_worth(key) for key in self._find_eviction_candidates(demand.list_cursors())}
+        # The candidates: the first and last cached batch of each stream, and the last one before each cursor. A batch
+        # between two cursors is wanted first by the session behind it, so the furthest of them lies right before the
+        # next cursor: the least wanted batch is one of these few. (Where ranks share a stream, it may be a step or two
+        # before one of them.)
+        cached = self._cached_batches
+        places = {stream: {1, len(idle)} for stream, idle in cached.items() if idle}
+        for cursor in demand.list_cursors():
+            if cursor.stream in places:
+                places[cursor.stream].add(bisect_left(cached[cursor.stream], (cursor.epoch, cursor.index)))
+        keys = [BatchKey(stream, *cached[stream][at - 1]) for stream, ats in places.items() for at in ats if at]
+        worth = {key: demand.compute_worth(key) for key in keys}
         # Of batches of the same worth, those of the wanted size go first, then old epochs, then late batches: a trainer
         # that starts late needs the beginning of an epoch first.
         least = min(
@@ -218,26 +221,6 @@ class SlotPool:
         self.discard_batch(self.entries[least])
         self.evicted_keys.append(least)
         return True
-
-    def _find_eviction_candidates(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
-        """Returns the first and last cached batch of each stream, and the last one before each cursor.
-
-        A batch between two cursors is wanted first by the session behind it, so the furthest of them lies right before
-        the next cursor: the least wanted batch is one of these few. (Where ranks share a stream, it may be a step or
-        two before one of them.)
-        """
-        places = {stream: {1, len(idle)} for stream, idle in self._cached_batches.items() if idle}
-        for cursor in cursors:
-            if cursor.stream in places:
-                places[cursor.stream].add(
-                    bisect_left(self._cached_batches[cursor.stream], (cursor.epoch, cursor.index))
-                )
-        return [
-            BatchKey(stream, *self._cached_batches[stream][at - 1])
-            for stream, ats in places.items()
-            for at in ats
-            if at
-        ]
 
     def _drop_slot(self, slot: int, slot_bytes: int) -> None:
         self.used_bytes -= slot_bytes

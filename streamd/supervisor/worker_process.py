@@ -18,17 +18,18 @@ import msgspec
 from streamd.core.text import format_count
 from streamd.errors import ConfigError, ProtocolError, StreamdError, format_open_failure
 from streamd.ipc.child import kill_child, start_linked_child
-from streamd.ipc.frames import bundle_records, split_records
-from streamd.ipc.progress_page import (
+from streamd.ipc.messages import bundle_records, split_records
+from streamd.ipc.slots import (
     OUT_OF_MEMORY_STATUS,
     PROGRESS_PAGE_BYTES,
+    DatagramSender,
     ProgressPage,
     RowProgress,
+    SlotStore,
     TransformTrial,
     WorkerPhase,
+    create_memfd,
 )
-from streamd.ipc.record_link import DatagramSender
-from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,

@@ -36,7 +36,7 @@ from streamd.decode.geometry import Draw, Geometry, Size, compute_fixed_geometry
 from streamd.decode.pixel_id import build_probe_numbers
 from streamd.decode.raw import resize_numbers
 from streamd.decode.resize import BadFrameError, BadImageError, build_pil_image, resize_picture
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.limits import GATHERED_BYTES
 
 # --- Images that need no decoding, since arrays hold their numbers: how they land in a row, and what makes them bad.

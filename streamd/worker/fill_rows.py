@@ -8,9 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.permutation import build_generators
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import PAD_ID, BadSample, Ids, build_generators
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import LabelSpec
 from streamd.dataset.arrays.store import SampleGeometries, Store
@@ -18,7 +16,7 @@ from streamd.dataset.cache import DecodedCache
 from streamd.decode.boxes import LabelFit, Rows, align_label_rows, find_label_fit, place_label_rows
 from streamd.decode.decoders import BadImageError, DecodedFrames, decode_image, decode_sample
 from streamd.decode.geometry import Geometry, compute_sample_draws
-from streamd.ipc.progress_page import ProgressPage, WorkerPhase
+from streamd.ipc.slots import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import FillRows, format_error_reason
 from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
 from streamd.worker.transforms import (

@@ -36,7 +36,7 @@ from streamd.decode.geometry import (
 from streamd.decode.pillow import find_orientation, parse_orientation, read_with_pillow
 from streamd.decode.resize import build_pil_image
 from streamd.decode.sniff import detect_format
-from streamd.ipc.progress_page import ProgressPage, WorkerPhase
+from streamd.ipc.slots import ProgressPage, WorkerPhase
 from streamd.ipc.worker_messages import (
     ClassPixels,
     FaultEffect,

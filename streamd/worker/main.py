@@ -23,17 +23,22 @@ from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import compute_piece_lanes
+from streamd.core.sampler import BadSample
 from streamd.core.spec import PixelId
 from streamd.dataset.cache import CachePublisher
 from streamd.decode.boxes import LabelFit
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.frames import bundle_records
 from streamd.ipc.inherited_state import correct_inherited_state, die_with_parent, raise_oom_score
-from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, ProgressPage, WorkerPhase
-from streamd.ipc.record_link import DatagramSender, receive_command_records
-from streamd.ipc.slots import MappedSlots
+from streamd.ipc.messages import bundle_records
+from streamd.ipc.slots import (
+    OUT_OF_MEMORY_STATUS,
+    DatagramSender,
+    MappedSlots,
+    ProgressPage,
+    WorkerPhase,
+    receive_command_records,
+)
 from streamd.ipc.worker_messages import (
     MAX_GROUP_RECORDS,
     AddUpDigest,

@@ -15,8 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import PAD_ID, BadSample, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
 from streamd.dataset.arrays.store import Mask, Store
@@ -37,7 +36,7 @@ from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.decoders import BadFrameError, BadImageError
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.progress_page import ProgressPage
+from streamd.ipc.slots import ProgressPage
 from streamd.ipc.worker_messages import OpenStream, format_error_reason
 from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile
 
 from streamd.core.import_function import lookup_function
-from streamd.core.permutation import build_generators
+from streamd.core.sampler import build_generators
 from streamd.core.slot_layout import build_blank_label
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId, compute_identity
 from streamd.dataset.arrays.store import Pixels
@@ -33,7 +33,7 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_source_files
 from streamd.decode.pixel_id import decode_probe_samples
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.ipc.worker_messages import TRANSFORM_RAISED, TransformPlace
 from streamd.limits import GIB, WORKER_DATA_BYTES
 

@@ -6,8 +6,7 @@ import pytest
 
 from streamd.client.io_thread import ArrivingPixels
 from streamd.errors import ProtocolError
-from streamd.ipc.frames import FrameHeader, encode_frame
-from streamd.ipc.messages import BatchReady, Draining
+from streamd.ipc.messages import BatchReady, Draining, FrameHeader, encode_frame
 
 PIXELS = bytes(range(100))
 

@@ -13,7 +13,7 @@ from support.sample_specs import some_spec
 
 from streamd.client import Batch, Client
 from streamd.client.batch import build_leased_batch, restore_planned_ids
-from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadRow
+from streamd.core.sampler import MASKED, SUBSTITUTED, BadRow
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BadPolicy, LabelSpec
 from streamd.errors import ProtocolError

@@ -24,18 +24,23 @@ from streamd.client.session import ClientSession
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
-from streamd.ipc.frames import VERSION, FrameHeader, build_frame, decode_client_frame, encode_frame, encode_message
 from streamd.ipc.messages import (
+    VERSION,
     BatchReady,
     ClientMessage,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     Ping,
     Progress,
     Refused,
     Subscribe,
     Welcome,
+    build_frame,
+    decode_client_frame,
+    encode_frame,
+    encode_message,
 )
 
 LIMIT_S = 10.0

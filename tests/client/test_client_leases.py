@@ -18,7 +18,7 @@ from streamd.client.leases import (
 )
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, RETIRED, Lifeline
 from streamd.ipc.messages import BatchReady
 from streamd.limits import MAX_HELD_OVER, REPORT_INTERVAL_S
 
@@ -33,16 +33,10 @@ class Line:
         self.is_closed = False
         self.is_broken = False
 
-    def report_dropped_leases(self, numbers: tuple[int, ...]) -> None:
-        self._send_report("dropped", numbers)
-
-    def report_retired_leases(self, numbers: tuple[int, ...]) -> None:
-        self._send_report("retired", numbers)
-
-    def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:
+    def report_leases(self, kind: bytes, numbers: tuple[int, ...]) -> None:
         if self.is_broken:
             raise BrokenPipeError
-        self.reports.append((word, numbers))
+        self.reports.append(({DROPPED: "dropped", RETIRED: "retired"}[kind], numbers))
 
     def close(self) -> None:
         self.is_closed = True

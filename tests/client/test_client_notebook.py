@@ -18,8 +18,8 @@ from support.sample_batches import flat, noise, some_batch, some_masked_batch
 
 from streamd.client import notebook
 from streamd.client.notebook import encode_png
-from streamd.core.bad_samples import BadRow
 from streamd.core.display import format_hex_colour, get_class_colour
+from streamd.core.sampler import BadRow
 from streamd.core.spec import LabelSpec
 
 TOO_LARGE_BYTES = 1_500_000  # beyond it notebooks become slow to save and to open

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.rank_receipts import digest_of
 from support.sample_specs import some_spec
 
 from streamd.client.batch import Batch, BatchSplit, Rebatcher
-from streamd.core.bad_samples import GOOD, MASKED, BadRow, RowStatus
 from streamd.core.rank_receipts import NamedReceipt, add_up_receipts
 from streamd.core.receipt import EpochTally
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.sampler import GOOD, MASKED, BadRow, Ids, RowStatus, SampleOrder, compute_batch_ids, compute_order_id
 from streamd.core.spec import (
     Cursor,
     ImageSpec,
@@ -339,7 +339,7 @@ def test_no_receipt_that_a_trainer_can_have_contradicts_itself(data: st.DataObje
             break
     behind = max(0, samples - min(tally.cursor.next_base_index, spec.batches) * B)
     receipt = tally.build_receipt(
-        expected_digest=tally.order_digest if is_whole else None, steps_left=0, dropped=behind if is_whole else 0
+        expected_digest=digest_of(tally) if is_whole else None, steps_left=0, dropped=behind if is_whole else 0
     ).with_rank(rank, world, spec)
     (found,) = add_up_receipts([NamedReceipt("file:1", rebatcher.recount_receipt(receipt, tally.cursor.history))])
     # Where all batches are taken and the daemon's account has not come, the receipt says so.

@@ -28,12 +28,13 @@ from streamd.client.session import (
     OpenSocket,
     SendMessage,
 )
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.counters import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
     Draining,
+    FrameHeader,
     Goodbye,
     Progress,
     ReceiptDue,

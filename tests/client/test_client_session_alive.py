@@ -6,8 +6,7 @@ import pytest
 from support.daemon_messages import HERE, SPEC, active, asking, deliver, told
 
 from streamd.client.session import ClientSession, OpenSocket, SendMessage
-from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
+from streamd.ipc.messages import CreditNow, FrameHeader, NoSession, Ping, Pong, ReceiptDue
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
 
 

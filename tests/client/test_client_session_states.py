@@ -18,8 +18,18 @@ from support.hypothesis_settings import explored, seldom
 
 from streamd.client.session import ClientAction, ClientSession, OpenSocket, SendMessage
 from streamd.core.spec import Cursor
-from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
+from streamd.ipc.messages import (
+    BatchReady,
+    DaemonMessage,
+    FrameHeader,
+    Goodbye,
+    NoSession,
+    Ping,
+    Pong,
+    Progress,
+    Subscribe,
+    Welcome,
+)
 
 BATCHES: Final = SPEC.batches
 CREDIT: Final = 4

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, compute_most_bad, replace_bad_sample_ids
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import GOOD, MASKED, PAD_ID, SUBSTITUTED, compute_most_bad, replace_bad_sample_ids
 from streamd.core.spec import BadPolicy
 
 G, S, M, P = GOOD, SUBSTITUTED, MASKED, PAD_ID

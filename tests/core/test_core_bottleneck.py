@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
+from streamd.core.counters import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
 
 
 def test_every_bottleneck_has_advice() -> None:
@@ -27,7 +27,3 @@ def test_a_cache_or_pack_is_advised_only_if_files_are_decoded_again() -> None:
     assert "cache" not in always
     assert "pack" not in always
     assert "a `cache` with room for them" in sometimes
-
-
-def test_the_advice_shows_facts_after_the_bottleneck() -> None:
-    assert BOTTLENECK_ADVICE["disk"].format_sentence("9 of 10").startswith("disk is the limit (9 of 10): bad, ")

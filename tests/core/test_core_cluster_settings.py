@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from streamd.core.cluster_settings import ClusterSettings, decode_settings, encode_settings
+from streamd.core.cluster_settings import ClusterSettings
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,7 @@ from streamd.core.cluster_settings import ClusterSettings, decode_settings, enco
     [ClusterSettings(), ClusterSettings("head:6379", 3, 2.0, {"decode": 1.0}, "PACK", {"env_vars": {"A": "b"}})],
 )
 def test_settings_arrive_as_they_were_sent(settings: ClusterSettings) -> None:
-    assert decode_settings(encode_settings(settings)) == settings
+    assert msgspec.json.decode(msgspec.json.encode(settings).decode(), type=ClusterSettings) == settings
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1.0, 1), (0.5, 1), (4.0, 4), (2.5, 2)])

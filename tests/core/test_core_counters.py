@@ -18,15 +18,15 @@ from streamd.core.counters import (
 
 def test_a_stage_shows_its_count_total_and_longest_time() -> None:
     stats = ProcessStats()
-    stats.add_stage_runs("engine", "queue", 0.5)
-    stats.add_stage_runs("engine", "queue", 0.25, 8)
+    stats.find_stage_times("engine", "queue").add_runs(0.5)
+    stats.find_stage_times("engine", "queue").add_runs(0.25, 8)
     assert stats.values_by_group() == {"engine": {"queue_count": 9, "queue_s": 0.75, "queue_longest_s": 0.5}}
 
 
 def test_a_kept_stage_and_one_found_by_name_are_the_same() -> None:
     stats = ProcessStats()
     stats.find_stage_times("engine", "idle").add_runs(0.5)
-    stats.add_stage_runs("engine", "idle", 0.25)
+    stats.find_stage_times("engine", "idle").add_runs(0.25)
     assert stats.values_by_group() == {"engine": {"idle_count": 2, "idle_s": 0.75, "idle_longest_s": 0.5}}
 
 

@@ -12,7 +12,6 @@ from support.sample_batches import CLASS, flat, noise, some_batch, some_masked_b
 from support.sample_specs import some_spec
 
 from streamd.client import Batch
-from streamd.core.bad_samples import BadRow
 from streamd.core.display import (
     BatchDisplay,
     Colour,
@@ -33,6 +32,7 @@ from streamd.core.display import (
     resample_mask,
     scale_size,
 )
+from streamd.core.sampler import BadRow
 from streamd.core.spec import ImageSpec, LabelSpec, PixelType
 from streamd.limits import SHOWN_CLASSES, SHOWN_PICTURES
 

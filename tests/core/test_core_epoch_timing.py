@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.core.epoch_timing import (
+from streamd.core.counters import (
     BOTTLENECK_ADVICE,
     BatchEffort,
     BatchSupply,

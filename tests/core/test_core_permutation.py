@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core import permutation
-from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64
+from streamd.core.sampler import ORDER_VERSION, Ids, derive_epoch_keys, mix64, permute_positions
 
 
 def permute(positions: Ids, n: int, seed: int, epoch: int) -> Ids:
-    return permutation.permute_positions(positions, n, derive_epoch_keys(seed, epoch))
+    return permute_positions(positions, n, derive_epoch_keys(seed, epoch))
 
 
 def whole(n: int, seed: int = 0, epoch: int = 0) -> Ids:

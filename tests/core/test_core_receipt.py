@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rank_receipts import digest_of
 from support.sample_batches import joined
 from support.sample_specs import SPEC
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, replace_bad_sample_ids
 from streamd.core.receipt import (
     EpochTally,
     Lanes,
@@ -25,12 +25,22 @@ from streamd.core.receipt import (
     TallyStart,
     add_digest_lanes,
     compute_digest_row_places,
-    compute_expected_digest,
     digest_rows,
     format_digest,
     parse_digest,
+    sum_expected_lanes,
 )
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_batch_index_ranges
+from streamd.core.sampler import (
+    GOOD,
+    MASKED,
+    SUBSTITUTED,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    compute_batch_ids,
+    compute_batch_index_ranges,
+    replace_bad_sample_ids,
+)
 from streamd.core.spec import Cursor, Segment
 
 Content = tuple[Ids, RowStatus]
@@ -75,7 +85,7 @@ def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(st.permutations(range(BATCHES)))
 def test_the_digest_does_not_depend_on_the_order_of_batches(order: list[int]) -> None:
-    assert took(order).order_digest == took(range(BATCHES)).order_digest
+    assert digest_of(took(order)) == digest_of(took(range(BATCHES)))
 
 
 def test_the_digest_of_rows_is_unchanged_from_earlier_versions() -> None:
@@ -106,18 +116,18 @@ def test_any_other_row_place_epoch_or_order_changes_both_lanes(other: Lanes) -> 
 @given(st.integers(0, BATCHES - 1), st.integers(0, BATCHES - 1))
 def test_loss_repetition_and_exchange_of_batches_change_the_digest(one: int, other: int) -> None:
     everything = list(range(BATCHES))
-    right = took(everything).order_digest
-    assert took([index for index in everything if index != one]).order_digest != right
-    assert took([*everything, one]).order_digest != right
+    right = digest_of(took(everything))
+    assert digest_of(took([index for index in everything if index != one])) != right
+    assert digest_of(took([*everything, one])) != right
     if one != other:
         swapped = {one: other, other: one}
-        assert took(everything, batch=lambda index: content(swapped.get(index, index))).order_digest != right
+        assert digest_of(took(everything, batch=lambda index: content(swapped.get(index, index)))) != right
 
 
 def test_a_bad_sample_changes_the_bad_count_and_not_the_digest() -> None:
     bad = frozenset([int(content(3)[0][2])])
     later = took(range(BATCHES), batch=lambda index: content(index, bad))
-    assert later.order_digest == took(range(BATCHES)).order_digest
+    assert digest_of(later) == digest_of(took(range(BATCHES)))
     assert (later.take_snapshot().compute_totals().bad, took(range(BATCHES)).take_snapshot().compute_totals().bad) == (
         1,
         0,
@@ -146,12 +156,14 @@ def test_the_expected_digest_equals_the_digest_of_a_tally_of_the_same_batches(
             tally.add_batch(index, *content(index, bad, 2), tally.cursor.after_step(part.rank, part.world))
     assert tally.cursor == Cursor(2, history)
     for together in (1, 7, 64):
-        assert tally.order_digest == compute_expected_digest(
-            ORDER,
-            2,
-            history,
-            lambda indices: joined(content(index, bad, 2)[0] for index in indices),
-            batches_at_once=together,
+        assert digest_of(tally) == format_digest(
+            sum_expected_lanes(
+                ORDER,
+                2,
+                history,
+                lambda indices: joined(content(index, bad, 2)[0] for index in indices),
+                batches_at_once=together,
+            )
         )
 
 
@@ -187,8 +199,8 @@ def test_a_tally_resumed_from_a_token_ends_with_the_same_digest(stop: int) -> No
     resumed = EpochTally("train", ORDER, place.cursor, start_of(place))
     took(range(stop, BATCHES), resumed)
     whole = took(range(BATCHES))
-    assert (resumed.order_digest, resumed.cursor, resumed.steps_taken) == (whole.order_digest, whole.cursor, BATCHES)
-    receipt = resumed.build_receipt(expected_digest=whole.order_digest, steps_left=0, dropped=0)
+    assert (digest_of(resumed), resumed.cursor, resumed.steps_taken) == (digest_of(whole), whole.cursor, BATCHES)
+    receipt = resumed.build_receipt(expected_digest=digest_of(whole), steps_left=0, dropped=0)
     assert receipt.ok
     assert (receipt.missed, receipt.repeated) == (0, 0)
 
@@ -198,8 +210,8 @@ def test_later_batches_do_not_change_a_snapshot(stop: int) -> None:
     tally = took(range(stop))
     place = tally.take_snapshot()
     took(range(stop, BATCHES), tally)
-    assert tally.order_digest != took(range(stop)).order_digest
-    assert place.order_digest == took(range(stop)).order_digest
+    assert digest_of(tally) != digest_of(took(range(stop)))
+    assert digest_of(place) == digest_of(took(range(stop)))
     assert place.cursor == took(range(stop)).cursor
 
 
@@ -207,9 +219,10 @@ def test_reading_the_digest_does_not_change_it() -> None:
     tally = new_tally()
     for index in range(BATCHES):
         took([index], tally)
-        assert tally.order_digest == tally.order_digest
-        assert tally.take_snapshot().order_digest == tally.order_digest
-    assert tally.order_digest == took(range(BATCHES)).order_digest
+        before = digest_of(tally)
+        assert receipt_of(tally, None).digest == receipt_of(tally, None).digest == before
+        assert digest_of(tally) == before
+    assert digest_of(tally) == digest_of(took(range(BATCHES)))
 
 
 # --- the receipt
@@ -222,10 +235,10 @@ def receipt_of(tally: EpochTally, expected: str | None, steps_left: int = 0) -> 
 def test_a_whole_epoch_has_a_receipt_that_is_complete_and_ok() -> None:
     bad = frozenset([int(content(3)[0][2])])
     tally = took(range(BATCHES), batch=lambda index: content(index, bad))
-    assert receipt_of(tally, tally.order_digest) == Receipt(
+    assert receipt_of(tally, digest_of(tally)) == Receipt(
         stream="train", epoch=0, steps=BATCHES, samples=BATCHES * ROWS - 1, missed=0, repeated=0, bad=1, dropped=3,
-        changed=False, complete=True, ok=True, digest=tally.order_digest, order_id=ORDER,
-        segments=(ReceiptSegment(0, BATCHES, 0, 1, tally.order_digest),), pixel_id=tally.pixel_id,
+        changed=False, complete=True, ok=True, digest=digest_of(tally), order_id=ORDER,
+        segments=(ReceiptSegment(0, BATCHES, 0, 1, digest_of(tally)),), pixel_id=tally.pixel_id,
     )  # fmt: skip
 
 
@@ -250,7 +263,7 @@ def test_rows_without_a_sample_are_not_counted_as_samples() -> None:
 def test_a_receipt_says_what_differs_from_the_plan(
     taken: Iterable[int], expected: Iterable[int] | None, steps_left: int, facts: tuple[bool, bool, int, int, int]
 ) -> None:
-    digest = None if expected is None else took(expected).order_digest
+    digest = None if expected is None else digest_of(took(expected))
     receipt = receipt_of(took(taken), digest, steps_left)
     assert (receipt.complete, receipt.ok, receipt.steps, receipt.missed, receipt.repeated) == facts
 
@@ -258,14 +271,14 @@ def test_a_receipt_says_what_differs_from_the_plan(
 def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
     place = took(range(5)).take_snapshot()
     resumed = took([4], EpochTally("train", ORDER, place.cursor, start_of(place)))
-    receipt = receipt_of(resumed, resumed.order_digest)
+    receipt = receipt_of(resumed, digest_of(resumed))
     assert (receipt.repeated, receipt.missed, receipt.ok) == (1, 1, False)
 
 
-def digest_of(segment: Segment) -> str:
+def digest_of_segment(segment: Segment) -> str:
     """The digest of one segment, batch by batch."""
     (indices,) = compute_batch_index_ranges([segment])
-    return took(indices).order_digest
+    return digest_of(took(indices))
 
 
 def test_a_receipt_has_the_digest_of_each_segment_also_after_two_changes_of_world() -> None:
@@ -283,7 +296,7 @@ def test_a_receipt_has_the_digest_of_each_segment_also_after_two_changes_of_worl
     assert [(each.base, each.steps, each.rank, each.world) for each in receipt.segments] == [
         (0, 7, 1, 4), (28, 20, 2, 3), (88, 15, 0, 4),
     ]  # fmt: skip
-    assert [each.digest for each in receipt.segments] == [digest_of(segment) for segment in cursor.history]
+    assert [each.digest for each in receipt.segments] == [digest_of_segment(segment) for segment in cursor.history]
     lanes = reduce(add_digest_lanes, (parse_digest(each.digest) for each in receipt.segments))
     assert format_digest(lanes) == receipt.digest
 
@@ -292,7 +305,7 @@ def test_a_receipt_is_one_line_of_json_with_rank_world_and_batches() -> None:
     tally = took(range(3))
     said = json.loads(receipt_of(tally, None).with_rank(1, 2, SPEC).to_json())
     assert (said["rank"], said["world"], said["batches"], said["order_id"]) == (1, 2, SPEC.batches, ORDER)
-    assert said["segments"] == [{"base": 0, "steps": 3, "rank": 0, "world": 1, "digest": tally.order_digest}]
+    assert said["segments"] == [{"base": 0, "steps": 3, "rank": 0, "world": 1, "digest": digest_of(tally)}]
     assert "\n" not in receipt_of(tally, None).to_json()
 
 
@@ -300,15 +313,15 @@ def test_changed_pixels_are_recorded_and_the_receipt_stays_ok() -> None:
     tally = took(range(2))
     tally.record_pixel_id("other")
     took([2, 3], tally)
-    receipt = receipt_of(tally, tally.order_digest)
+    receipt = receipt_of(tally, digest_of(tally))
     assert (receipt.changed, receipt.ok, receipt.pixel_id) == (True, True, "other")
-    assert replace(receipt, changed=False, pixel_id=PIXELS) == receipt_of(took(range(4)), tally.order_digest)
+    assert replace(receipt, changed=False, pixel_id=PIXELS) == receipt_of(took(range(4)), digest_of(tally))
 
 
 def test_unchanged_pixels_are_not_recorded_as_a_change() -> None:
     tally = new_tally()
     tally.record_pixel_id(PIXELS)
-    assert not receipt_of(took(range(4), tally), tally.order_digest).changed
+    assert not receipt_of(took(range(4), tally), digest_of(tally)).changed
 
 
 def test_only_snapshots_after_a_change_of_pixels_record_it() -> None:
@@ -316,7 +329,7 @@ def test_only_snapshots_after_a_change_of_pixels_record_it() -> None:
     before = tally.take_snapshot()
     tally.record_pixel_id("other")
     tally.record_pixel_id("other")
-    behind = [tally.take_snapshot_after_batch(0, *content(0), tally.cursor.after_step(0, 1)), tally.take_snapshot()]
+    behind = [tally.take_snapshot(tally.cursor.after_step(0, 1), (0, *content(0))), tally.take_snapshot()]
     assert (before.pixel_id, before.changed) == (PIXELS, False)
     assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 

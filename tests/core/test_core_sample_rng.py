@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamd.core.permutation import build_generators, compute_uniforms
+from streamd.core.sampler import build_generators, compute_uniforms
 
 IDS = np.arange(5000, dtype=np.int64)
 GOLDEN = [[0.430139773934, 0.685739638205], [0.203656674766, 0.471862409691]]

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import some_spec
 
-from streamd.core.permutation import derive_epoch_keys, permute_positions
 from streamd.core.sampler import (
     PAD_ID,
     Ids,
@@ -21,6 +20,8 @@ from streamd.core.sampler import (
     compute_batch_ids,
     compute_batch_index_ranges,
     compute_ids_of_batches,
+    derive_epoch_keys,
+    permute_positions,
     shuffle_in_chunks,
 )
 from streamd.core.spec import RemainderPolicy, Segment, Shuffle, StreamSpec

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rank_receipts import digest_of
 from support.sample_specs import SPEC, some_spec
 
-from streamd.core.bad_samples import build_all_good_row_status
 from streamd.core.receipt import EpochTally, TallyStart, TallyTotals, format_digest
-from streamd.core.sampler import Ids
+from streamd.core.sampler import Ids, build_all_good_row_status
 from streamd.core.sampler import compute_batch_index_ranges as walks
 from streamd.core.spec import Cursor, OrderId, PixelId, RankSteps, Segment, UnevenPolicy, count_steps_left
 from streamd.core.token import (
@@ -334,7 +334,7 @@ def test_a_token_gives_back_the_tally_it_was_made_of() -> None:
     token = parse_token_for_rank(encode_token(FOURS, tally.take_snapshot()), FOURS, 1)
 
     assert token.cursor == tally.cursor
-    assert (token.samples, token.bad, token.digest) == (12, 0, tally.order_digest)
+    assert (token.samples, token.bad, token.digest) == (12, 0, digest_of(tally))
 
 
 def test_later_batches_do_not_change_a_tokens_digest() -> None:
@@ -372,14 +372,14 @@ def test_a_token_within_a_short_last_batch_needs_equal_steps_on_all_ranks() -> N
 def test_a_token_carries_the_digest_of_each_segment() -> None:
     tally = tally_after(2)
     token = parse_token(encode_token(FOURS, tally.take_snapshot()), FOURS)
-    assert token.digests == (tally.order_digest,)
+    assert token.digests == (digest_of(tally),)
 
     resumed = resume_tally(token, FOURS, RankSteps(FOURS.batches, 1, 2, "drop", None))
     index = resumed.cursor.next_base_index + 1
     resumed.add_batch(index, ids(index), build_all_good_row_status(4), resumed.cursor.after_step(1, 2))
     later = parse_token(encode_token(FOURS, resumed.take_snapshot()), FOURS)
 
-    assert later.digests[0] == tally.order_digest
+    assert later.digests[0] == digest_of(tally)
     assert len(later.digests) == 2
 
 

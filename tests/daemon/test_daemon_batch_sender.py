@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 from support.opened_streams import Serve
 
-from streamd.core.counters import ProcessStats
-from streamd.core.epoch_timing import BatchSupply
+from streamd.core.counters import BatchSupply, ProcessStats
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.sessions import Connection
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import decode_daemon_frame, split_records
-from streamd.ipc.messages import BatchReady
+from streamd.ipc.messages import BatchReady, decode_daemon_frame, split_records
 from streamd.ipc.slots import SlotStore
 
 BOOT = 77

@@ -13,25 +13,20 @@ from support.checked_epochs import number
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.counters import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, Segment
 from streamd.errors import OtherVersionError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path
-from streamd.ipc.frames import (
+from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.messages import (
     EMPTY_HEADER,
     MAGIC,
     VERSION,
-    FrameHeader,
-    decode_daemon_frame,
-    encode_frame,
-    split_records,
-)
-from streamd.ipc.lifeline import Lifeline
-from streamd.ipc.messages import (
     AskStreams,
     BatchReady,
     ClientMessage,
     DaemonMessage,
+    FrameHeader,
     Goodbye,
     NoSession,
     Ping,
@@ -42,6 +37,9 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
     Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
 )
 
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
@@ -276,7 +274,7 @@ def test_a_client_of_another_version_is_told_the_daemons_version(raw: Raw) -> No
 def test_connecting_to_a_daemon_of_another_version_raises_at_once(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamd.ipc.frames.VERSION", OTHER_VERSION)
+    monkeypatch.setattr("streamd.ipc.messages.VERSION", OTHER_VERSION)
     with pytest.raises(OtherVersionError, match="install the same streamd"):
         streamd.connect(daemon.endpoint)
 

@@ -10,8 +10,7 @@ from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
-from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Goodbye, Ping, Progress, ReceiptSeen
+from streamd.ipc.messages import BatchReady, FrameHeader, Goodbye, Ping, Progress, ReceiptSeen
 from streamd.limits import MAX_SLOTS
 
 

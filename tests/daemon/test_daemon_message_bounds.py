@@ -10,20 +10,21 @@ import msgspec
 import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.counters import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, OrderFacts, Segment
 from streamd.daemon.monitor.http_server import LiveFeed
 from streamd.daemon.monitor.metrics import MetricsExposition
 from streamd.daemon.monitor.snapshot import take_snapshot
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, build_frame, decode_client_frame, encode_message
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
     AskMonitor,
     AskNames,
     AskStats,
     AskStatus,
     AskStreams,
     ClientMessage,
+    FrameHeader,
     Goodbye,
     Ping,
     Progress,
@@ -31,6 +32,9 @@ from streamd.ipc.messages import (
     Stats,
     StatusNow,
     Subscribe,
+    build_frame,
+    decode_client_frame,
+    encode_message,
 )
 from streamd.limits import MAX_COUNT, MAX_NAME_CHARS, MAX_SESSIONS, MAX_SLOTS
 

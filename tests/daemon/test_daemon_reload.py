@@ -16,7 +16,7 @@ from support.transform_programs import Write
 from streamd.config.load import load_config
 from streamd.config.locations import KeyLocations
 from streamd.config.schema import Config
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance, compute_descriptor_allowance
 from streamd.daemon.reload import Reloader, log_served_streams

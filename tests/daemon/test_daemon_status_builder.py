@@ -8,8 +8,7 @@ import pytest
 from support.dispatcher_rig import dispatching
 from support.opened_streams import Serve
 
-from streamd.core.counters import ProcessStats
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.counters import BatchSupply, EpochTiming, ProcessStats
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
@@ -251,7 +250,7 @@ def test_no_share_is_above_one(rig: StatusRig) -> None:
     rig.send(1, 1, 100.0)
     rig.decode(10, 100.0, busy_s=1000.0)
     rig.builder.on_progress(1, 1, 1000.0, 100.0)
-    rig.scheduler._slot_wait_s = 1000.0
+    rig.scheduler.slot_wait_s = 1000.0
     status = rig.status(101.0)
     assert (status.busy_fraction, status.slot_wait_fraction, status.waiting_trainers) == (1.0, 1.0, 1.0)
     assert status.reading_fraction + status.decoding_fraction <= 1.0

@@ -12,8 +12,7 @@ import pytest
 from support.served_folder import change_times, serve
 from support.tar_shards import pack
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import PAD_ID, BadSample
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset import shard_reader
 from streamd.dataset.paths.open_beneath import UnfitFileError

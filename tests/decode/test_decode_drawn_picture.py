@@ -12,7 +12,6 @@ from PIL import Image
 from support.sample_batches import flat, noise, some_batch, some_masked_batch
 
 from streamd.client import Batch
-from streamd.core.bad_samples import BadRow
 from streamd.core.display import (
     MARK_COLOURS,
     PicturePlan,
@@ -22,6 +21,7 @@ from streamd.core.display import (
     get_box_colour,
     get_class_colour,
 )
+from streamd.core.sampler import BadRow
 from streamd.core.spec import LabelSpec
 from streamd.decode.drawn_picture import (
     compute_shown_sizes,

@@ -19,9 +19,8 @@ from account_log import Began, Ended, Record, Settled, Step, images_digest, labe
 from support.sample_batches import joined
 
 from streamd.config.load import load_config
-from streamd.core.bad_samples import MASKED, RowStatus, replace_bad_sample_ids
-from streamd.core.receipt import Receipt, compute_expected_digest
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.receipt import Receipt, format_digest, sum_expected_lanes
+from streamd.core.sampler import MASKED, PAD_ID, Ids, RowStatus, replace_bad_sample_ids
 from streamd.core.spec import Cursor, RankSteps, Segment, UnevenPolicy
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
@@ -221,11 +220,13 @@ class Judge:
             return
         begin, steps = self._epoch(epoch)
         segment = Segment(begin, steps, self._walk.rank, self._walk.world)
-        digest = compute_expected_digest(
-            self._truth.spec.order_id,
-            epoch,
-            [segment],
-            lambda indices: joined(self._truth.planned((epoch, index)) for index in indices),
+        digest = format_digest(
+            sum_expected_lanes(
+                self._truth.spec.order_id,
+                epoch,
+                [segment],
+                lambda indices: joined(self._truth.planned((epoch, index)) for index in indices),
+            )
         )
         if receipt.digest != digest:
             account.complain(f"the receipt of epoch {epoch} has digest {receipt.digest}, not {digest}")

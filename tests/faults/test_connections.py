@@ -23,8 +23,20 @@ from support.daemon_process import DaemonProcess, wait_until
 import streamd
 from streamd.client.sockets import open_dealer_socket
 from streamd.core.spec import Cursor
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
-from streamd.ipc.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
+from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    BatchReady,
+    ClientMessage,
+    FrameHeader,
+    Goodbye,
+    Progress,
+    ReceiptSeen,
+    Subscribe,
+    Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 Record = Callable[[str, object], None]

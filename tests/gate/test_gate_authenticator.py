@@ -12,8 +12,7 @@ from support.remote_daemon import RemoteKeys
 
 from streamd.gate.network_router import Authenticator, ClientKeys
 from streamd.ipc import router
-from streamd.ipc.frames import EMPTY_HEADER, encode_frame
-from streamd.ipc.messages import AskStreams
+from streamd.ipc.messages import EMPTY_HEADER, AskStreams, encode_frame
 
 HANDSHAKE_MS = 300
 QUESTION = encode_frame(EMPTY_HEADER, AskStreams())

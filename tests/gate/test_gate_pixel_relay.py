@@ -12,12 +12,14 @@ from support.sample_specs import SPEC
 from streamd.core.spec import Cursor
 from streamd.gate import network_gate
 from streamd.gate.network_gate import PixelRelay
-from streamd.ipc.frames import PIECE_MARK, FrameHeader, decode_client_frame, decode_daemon_frame, encode_frame
+from streamd.ipc.lifeline import DROPPED, STILL_HELD
 from streamd.ipc.messages import (
+    PIECE_MARK,
     BatchReady,
     ClientMessage,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     Ping,
     Pong,
@@ -25,6 +27,9 @@ from streamd.ipc.messages import (
     SlotsGone,
     Subscribe,
     Welcome,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
 )
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SECRET_BYTES
@@ -90,11 +95,8 @@ class FakeLifeline:
         assert descriptor is not None
         return descriptor
 
-    def report_held_leases(self, numbers: list[int]) -> None:
-        self.reports.append(("held", list(numbers)))
-
-    def report_dropped_leases(self, numbers: list[int]) -> None:
-        self.reports.append(("dropped", list(numbers)))
+    def report_leases(self, kind: bytes, numbers: list[int]) -> None:
+        self.reports.append(({STILL_HELD: "held", DROPPED: "dropped"}[kind], list(numbers)))
 
     def fileno(self) -> int:
         return -1

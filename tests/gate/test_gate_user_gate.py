@@ -17,8 +17,16 @@ from support.other_users import DAEMON_USER, connect_as_member
 from support.sample_specs import SPEC
 
 from streamd.gate.user_gate import LifelineHall, LinkLogHandler, find_secret
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, encode_frame
-from streamd.ipc.messages import CreditNow, DaemonMessage, Draining, Refused, Welcome
+from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    CreditNow,
+    DaemonMessage,
+    Draining,
+    FrameHeader,
+    Refused,
+    Welcome,
+    encode_frame,
+)
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink
 from streamd.limits import KNOCKS, SECRET_BYTES
 

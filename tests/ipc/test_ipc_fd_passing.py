@@ -20,14 +20,14 @@ from support.descriptor_server import NBYTES, Desk, answered, at_desk_of, ended,
 
 from streamd.errors import ConnectError
 from streamd.ipc import fd_passing
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, RETIRED, STILL_HELD, Lifeline
 from streamd.ipc.mapping import map_readable, map_writable
 from streamd.limits import SECRET_BYTES
 
 # A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
 FORKING = """
 import os, sys
-from streamd.ipc.lifeline import Lifeline
+from streamd.ipc.lifeline import DROPPED, RETIRED, STILL_HELD, Lifeline
 line = Lifeline(sys.argv[1], bytes.fromhex(sys.argv[2]))
 child = os.fork()
 if child == 0:
@@ -297,9 +297,9 @@ def test_a_full_server_hangs_up_on_newcomers_at_once_and_on_silent_clients_soon(
 @at_desk
 async def test_a_client_reports_leases_held_and_dropped_after_its_session(desk: Desk) -> None:
     line = await desk.connect(4)
-    line.report_held_leases((3, 5, 8))
-    line.report_dropped_leases((5,))
-    line.report_retired_leases((8,))
+    line.report_leases(STILL_HELD, (3, 5, 8))
+    line.report_leases(DROPPED, (5,))
+    line.report_leases(RETIRED, (8,))
     await answered()
     assert desk.told == [
         ("parted", 4, (3, 5, 8), "its connection ended"),
@@ -317,7 +317,7 @@ async def test_a_half_closed_session_sees_the_end_and_can_still_report(desk: Des
     await answered()
     assert desk.server.half_close_session(4)
     assert line.has_ended()
-    line.report_dropped_leases((1,))
+    line.report_leases(DROPPED, (1,))
     await answered()
     assert desk.told == [("dropped", 4, (1,), ())]
     line.close()
@@ -352,10 +352,10 @@ async def test_a_user_over_its_share_waits_with_all_its_connections_and_its_mess
     await answered()
     desk.pauses_s += [0.5, 0.05]  # the first is looked into
     for number, line in enumerate(lines, 1):
-        line.report_dropped_leases((number,))
+        line.report_leases(DROPPED, (number,))
     await answered()
     assert desk.told == [("dropped", 1, (1,), ())]
-    lines[1].report_dropped_leases((22,))
+    lines[1].report_leases(DROPPED, (22,))
     await asyncio.to_thread(wait_until, lambda: len(desk.told) == 4, "the others had their turns")
     assert desk.told[1] == ("dropped", 2, (2,), ())
     assert {numbers for _, _, numbers, _ in desk.told[2:]} == {(3,), (22,)}

@@ -13,25 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC, some_spec
 
-from streamd.core.bad_samples import BadRow
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.sampler import BadRow
 from streamd.core.spec import Cursor, Segment
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ProtocolError
-from streamd.ipc.frames import (
+from streamd.ipc.messages import (
     EMPTY_HEADER,
     MAGIC,
     VERSION,
-    FrameHeader,
-    build_frame,
-    bundle_records,
-    decode_client_frame,
-    decode_daemon_frame,
-    encode_frame,
-    encode_message,
-    split_records,
-)
-from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
     AskStats,
@@ -42,6 +32,7 @@ from streamd.ipc.messages import (
     CreditNow,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     MonitorAt,
     Names,
@@ -59,6 +50,13 @@ from streamd.ipc.messages import (
     Streams,
     Subscribe,
     Welcome,
+    build_frame,
+    bundle_records,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
+    encode_message,
+    split_records,
 )
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_COUNT, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
 

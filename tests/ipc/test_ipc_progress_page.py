@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase, create_memfd
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamd.ipc.frames import bundle_records
-from streamd.ipc.record_link import DatagramSender, receive_command_records
+from streamd.ipc.messages import bundle_records
+from streamd.ipc.slots import DatagramSender, receive_command_records
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import DigestPiece
-from streamd.core.sampler import SampleOrder
+from streamd.core.sampler import BadSample, SampleOrder
 from streamd.core.spec import LabelSpec, Segment
 from streamd.core.status import ClusterStatus, NodeStatus
 from streamd.errors import ConfigError, ProtocolError

@@ -79,7 +79,7 @@ FAULTS: Final = (
     Fault(
         "the production of a stream that changed is sent as the new one's",
         "scheduler/scheduler.py",
-        "self._pool.remove_unfinished_batch_key(entry)",
+        "del self._pool.entries[entry.key]",
         "del entry",
     ),
     # --- credit and leases

@@ -39,7 +39,7 @@ from operations_table import PAGE, ROOT, places, prose, with_parts
 from streamd import limits
 from streamd.cli import main as streamd
 from streamd.core import status
-from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.counters import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
 from streamd.daemon.monitor.metrics import MetricsExposition

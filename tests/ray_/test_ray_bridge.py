@@ -11,11 +11,11 @@ from typing import Any, cast
 import numpy as np
 from support.coroutine_tests import wait_for_condition
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.cluster_settings import ClusterSettings
+from streamd.core.sampler import BadSample
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.messages import bundle_records, split_records
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import (
     FillRows,

@@ -196,7 +196,7 @@ def test_an_abandoned_production_keeps_its_slot_and_frees_its_key() -> None:
     pool = SlotPool(3)
     old = pool.allocate_slot(key(0), 1, NOBODY, is_modest=False)
     assert old is not None
-    pool.remove_unfinished_batch_key(old)
+    del pool.entries[old.key]
     new = pool.allocate_slot(key(0), 1, NOBODY, is_modest=False)
     assert new is not None
     pool.mark_batch_whole(new.slot)

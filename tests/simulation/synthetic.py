@@ -11,9 +11,17 @@ import numpy as np
 from support.sample_batches import joined
 from support.sample_specs import some_spec
 
-from streamd.core.bad_samples import MASKED, BadRow, RowStatus, replace_bad_sample_ids
-from streamd.core.receipt import compute_expected_digest
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.receipt import format_digest, sum_expected_lanes
+from streamd.core.sampler import (
+    MASKED,
+    BadRow,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    compute_batch_ids,
+    compute_order_id,
+    replace_bad_sample_ids,
+)
 from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
 from streamd.limits import MIB
 
@@ -124,9 +132,11 @@ class Synthetic:
     def digest(self, cursor: Cursor) -> str:
         """The daemon's word on an epoch."""
         epoch = cursor.epoch
-        return compute_expected_digest(
-            self.spec.order_id,
-            epoch,
-            cursor.history,
-            lambda indices: joined(self.planned(epoch, index) for index in indices),
+        return format_digest(
+            sum_expected_lanes(
+                self.spec.order_id,
+                epoch,
+                cursor.history,
+                lambda indices: joined(self.planned(epoch, index) for index in indices),
+            )
         )

@@ -21,9 +21,9 @@ from streamd.client.session import (
     SendMessage,
     compute_leases_per_report,
 )
-from streamd.ipc.frames import FrameHeader
+from streamd.ipc.lifeline import RETIRED
 from streamd.ipc.lifeline import Lifeline as RealLifeline
-from streamd.ipc.messages import BatchReady, CreditNow, DaemonMessage, ReceiptDue, SlotsGone, Welcome
+from streamd.ipc.messages import BatchReady, CreditNow, DaemonMessage, FrameHeader, ReceiptDue, SlotsGone, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0
@@ -35,11 +35,11 @@ class End:
     def __init__(self, network: Network, lifeline: Lifeline) -> None:
         self._network, self._lifeline = network, lifeline
 
-    def report_dropped_leases(self, numbers: Collection[int]) -> None:
-        self._network.drop(self._lifeline, numbers)
-
-    def report_retired_leases(self, numbers: Collection[int]) -> None:
-        self._network.drop(self._lifeline, (), numbers)
+    def report_leases(self, kind: bytes, numbers: Collection[int]) -> None:
+        if kind == RETIRED:
+            self._network.drop(self._lifeline, (), numbers)
+        else:
+            self._network.drop(self._lifeline, numbers)
 
     def close(self) -> None:
         self._network.let_go(self._lifeline)

@@ -16,12 +16,12 @@ from virtual_network import Lifeline
 from virtual_time import Process
 
 from streamd.core.spec import Cursor, StreamShape
-from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import (
     ClientMessage,
     CreditNow,
     DaemonMessage,
     Draining,
+    FrameHeader,
     Goodbye,
     NoSession,
     Ping,

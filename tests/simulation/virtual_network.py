@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from story import Story
 from virtual_time import Agenda
 
-from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import ClientMessage, DaemonMessage
+from streamd.ipc.messages import ClientMessage, DaemonMessage, FrameHeader
 
 if TYPE_CHECKING:
     from virtual_client import VirtualIOThread

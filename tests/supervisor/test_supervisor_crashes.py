@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
+from streamd.ipc.slots import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.ipc.worker_messages import TransformFault
 from streamd.limits import STOPPED_S
 from streamd.supervisor.worker_process import WorkerCondition, diagnose_silent_worker, diagnose_worker_exit

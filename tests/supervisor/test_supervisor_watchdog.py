@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, TransformTrial, WorkerPhase, create_memfd
 from streamd.supervisor import worker_process
 from streamd.supervisor.worker_process import Watchdog, WorkerCondition
 

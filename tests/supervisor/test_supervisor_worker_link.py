@@ -12,9 +12,8 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from streamd.ipc.frames import bundle_records
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.messages import bundle_records
+from streamd.ipc.slots import RowProgress, SlotStore
 from streamd.ipc.worker_messages import FillRows, StreamRemark, UnmapSlots, WorkerDied, WorkerReport, encode_report
 from streamd.limits import UNREAD_S
 from streamd.supervisor.worker_process import WorkerLink

@@ -21,8 +21,7 @@ from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore
 from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerDied, WorkerReport
 from streamd.supervisor.worker_process import WorkerProcess
 

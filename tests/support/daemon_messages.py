@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from streamd.client.session import ClientAction, ClientSession, FailStream, SendMessage
 from streamd.core.spec import Cursor, ImageSpec, OrderId, StreamSpec
-from streamd.ipc.frames import FrameHeader
-from streamd.ipc.messages import BatchReady, Progress, Subscribe, Welcome
+from streamd.ipc.messages import BatchReady, FrameHeader, Progress, Subscribe, Welcome
 from support.sample_specs import some_spec
 
 WISH = Subscribe("train", 0, 1, 2, Cursor(), "drop", 8, "shared", None, resuming=False)

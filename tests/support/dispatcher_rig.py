@@ -16,8 +16,17 @@ from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import BatchEngine
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
-from streamd.ipc.messages import ClientMessage, DaemonMessage, Subscribe, Welcome
+from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    ClientMessage,
+    DaemonMessage,
+    FrameHeader,
+    Subscribe,
+    Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.scheduler.admission import SchedulerLimits

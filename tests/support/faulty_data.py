@@ -14,8 +14,7 @@ from PIL import Image
 from streamd.cli.check.findings import CheckFindings
 from streamd.cli.check.run import inspect_data
 from streamd.cli.terminal import ProgressDisplay
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, create_memfd
 from streamd.ipc.worker_messages import GroupResult, InspectRows
 from streamd.worker.inspect_rows import inspect_rows
 from streamd.worker.stream_reader import StreamReader

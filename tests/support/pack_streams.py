@@ -24,13 +24,11 @@ from streamd.cli.pack.batches import (
     read_slot_rows,
 )
 from streamd.config.load import load_config
-from streamd.core.bad_samples import BadRow, BadSample
-from streamd.core.sampler import Ids
+from streamd.core.sampler import BadRow, BadSample, Ids
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, create_memfd
 from streamd.ipc.worker_messages import FillRows
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import StreamReader

@@ -6,9 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.bad_samples import build_all_good_row_status
-from streamd.core.receipt import EpochTally, Receipt
-from streamd.core.sampler import SampleOrder, compute_batch_ids, compute_order_id
+from streamd.core.receipt import EpochTally, Receipt, TallySnapshot, format_digest
+from streamd.core.sampler import SampleOrder, build_all_good_row_status, compute_batch_ids, compute_order_id
 from streamd.core.spec import Cursor, RankSteps, UnevenPolicy, count_steps_left
 from streamd.core.token import Token, encode_token, parse_token, resume_tally, start_tally
 from support.sample_specs import some_spec
@@ -19,6 +18,12 @@ SPEC: Final = some_spec(
     samples=1025, batch_size=10, batches=BATCHES, content_id="c" * 32, order_id=compute_order_id(_UNNAMED.order_facts)
 )
 _ORDER: Final = SampleOrder.from_spec(SPEC)
+
+
+def digest_of(counted: EpochTally | TallySnapshot) -> str:
+    """The digest of what a tally has counted, or had counted when the snapshot was taken."""
+    snapshot = counted.take_snapshot() if isinstance(counted, EpochTally) else counted
+    return format_digest(snapshot.compute_totals().lanes)
 
 
 def make_receipt(
@@ -32,7 +37,7 @@ def make_receipt(
 ) -> Receipt:
     """A rank's receipt of an epoch, or of its first `steps` steps, from a token or from the beginning."""
     tally = _take_steps(rank, world, start=start, steps=steps, epoch=epoch, uneven=uneven)
-    expected = tally.order_digest if steps is None else None
+    expected = digest_of(tally) if steps is None else None
     end = min(tally.cursor.next_base_index, BATCHES)
     dropped = max(0, SPEC.samples - end * SPEC.batch_size) if steps is None else 0
     return tally.build_receipt(expected_digest=expected, steps_left=0, dropped=dropped).with_rank(rank, world, SPEC)

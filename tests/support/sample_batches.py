@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.client import Batch
-from streamd.core.bad_samples import BadRow
-from streamd.core.sampler import Ids
+from streamd.core.sampler import BadRow, Ids
 from streamd.core.spec import ImageSpec, LabelSpec
 from support.sample_specs import some_spec
 

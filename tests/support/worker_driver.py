@@ -15,9 +15,8 @@ import numpy.typing as npt
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
-from streamd.ipc.frames import split_records
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import SlotStore, create_memfd
+from streamd.ipc.messages import split_records
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     FillRows,

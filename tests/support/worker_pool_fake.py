@@ -15,8 +15,7 @@ import pytest
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task
 from streamd.daemon.engine.worker_pool import PoolWorker, WorkerPool, hire_local_workers
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore, WorkerPhase
 from streamd.ipc.worker_messages import WorkerCommand, WorkerDied, WorkerReport
 from streamd.supervisor.worker_process import WorkerProcess, is_waiting_for_file
 

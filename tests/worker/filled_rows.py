@@ -13,8 +13,7 @@ import numpy.typing as npt
 from support.served_folder import serve
 
 from streamd.core.slot_layout import compute_layout
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, create_memfd
 from streamd.ipc.worker_messages import FillRows
 from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import StreamReader

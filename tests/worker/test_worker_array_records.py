@@ -19,7 +19,7 @@ from streamd.decode.decoders import decode_sample
 from streamd.decode.geometry import compute_sample_draws
 from streamd.decode.pixel_id import compute_sample_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.worker import array_records
 from streamd.worker.array_records import ArrayRecords, place_stored_pictures
 from streamd.worker.stream_reader import FILE_CHANGED, StreamReader

@@ -17,13 +17,12 @@ from support.opened_streams import holding
 from support.served_folder import file_of, spoil
 from support.worker_driver import pixels
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import PAD_ID, BadSample
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.decoders import decode_image
 from streamd.decode.geometry import compute_random_crop_draws
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
+from streamd.ipc.slots import RowProgress, WorkerPhase
 from streamd.worker import fill_rows, stream_reader
 from streamd.worker.stream_reader import SampleBytes, StreamReader, UnreadFile
 

@@ -20,7 +20,7 @@ from support.transform_programs import DRAWN, FLIP, Write
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import find_transform_source
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
+from streamd.ipc.slots import RowProgress, WorkerPhase
 from streamd.ipc.worker_messages import CachePlace, OpenStream
 from streamd.worker.stream_reader import StreamReader, open_reader
 from streamd.worker.transforms import StreamTransform, UnfitTransformError

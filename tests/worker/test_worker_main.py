@@ -29,9 +29,8 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache import RECORD_TYPE
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import compute_pixel_id
-from streamd.ipc.frames import bundle_records, split_records
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
-from streamd.ipc.slots import SlotStore, create_memfd
+from streamd.ipc.messages import bundle_records, split_records
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, SlotStore, WorkerPhase, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,

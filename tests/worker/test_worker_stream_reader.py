@@ -14,14 +14,12 @@ from support.opened_streams import LABELS, holding
 from support.served_folder import change_times, file_of, serve
 from support.transform_programs import Write
 
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import PAD_ID, BadSample
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.open_beneath import read_file
 from streamd.dataset.transform_source import find_transform_source
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, create_memfd
 from streamd.ipc.worker_messages import CachePlace, OpenStream, TransformPlace
 from streamd.worker import stream_reader as opened_module
 from streamd.worker.stream_reader import ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id

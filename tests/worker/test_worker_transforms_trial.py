@@ -11,7 +11,7 @@ from streamd.core.spec import ImageSpec
 from streamd.dataset.transform_source import find_transform_source
 from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.worker.stream_reader import StreamReader
 from streamd.worker.transforms import TriedTransform, open_transform
 

@@ -11,7 +11,7 @@ from streamd.core.token import Token
 from streamd.dataset import cache
 from streamd.dataset.manifest import manifest
 from streamd.frameworks import checkpoint
-from streamd.ipc import frames
+from streamd.ipc import messages
 
 
 def version_table() -> str:
@@ -19,7 +19,7 @@ def version_table() -> str:
     rows = [
         (
             "the wire, between daemon and trainers",
-            str(frames.VERSION),
+            str(messages.VERSION),
             (
                 "not compatible: both sides report it, and trainers end with an error; they can resume once both sides "
                 "have the same version"

@@ -35,8 +35,17 @@ from streamd.daemon.engine.engine import BatchEngine, EngineListener
 from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import FrameHeader, decode_daemon_frame, encode_frame, split_records
-from streamd.ipc.messages import ClientMessage, MonitorAt, Progress, Refused, Subscribe
+from streamd.ipc.messages import (
+    ClientMessage,
+    FrameHeader,
+    MonitorAt,
+    Progress,
+    Refused,
+    Subscribe,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 from streamd.ipc.router import FrameSender
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MIB

@@ -14,8 +14,7 @@ from fuzz.mutations import INTERESTING, mutate
 from fuzz.structures import edit_record_of
 from fuzz.target import FuzzTarget, RunCase
 from streamd.errors import ProtocolError
-from streamd.ipc.frames import EMPTY_HEADER, decode_client_frame, encode_frame
-from streamd.ipc.messages import AskStreams, Ping
+from streamd.ipc.messages import EMPTY_HEADER, AskStreams, Ping, decode_client_frame, encode_frame
 from streamd.ipc.record_link import LinkCallbacks, RecordKind, RecordLink, split_client_frame
 
 _HEAD: Final = struct.Struct("<IB")

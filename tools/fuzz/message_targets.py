@@ -11,15 +11,14 @@ import numpy as np
 
 from fuzz.structures import build_msgpack_edit, edit_json
 from fuzz.target import FuzzTarget, RunCase
-from streamd.core.bad_samples import BadRow, BadSample
-from streamd.core.epoch_timing import BatchSupply, EpochTiming
-from streamd.core.receipt import PlannedBatches, compute_expected_digest
-from streamd.core.sampler import SampleOrder, compute_batch_ids, compute_ids_of_batches
+from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.receipt import PlannedBatches, format_digest, sum_expected_lanes
+from streamd.core.sampler import BadRow, BadSample, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.spec import Cursor, ImageSpec, LabelSpec, OrderId, PixelId, RankSteps, Segment, StreamSpec
 from streamd.core.token import Token, parse_token_for_rank, resume_tally
 from streamd.errors import ProtocolError, TokenError
 from streamd.ipc import messages
-from streamd.ipc.frames import (
+from streamd.ipc.messages import (
     EMPTY_HEADER,
     FrameHeader,
     bundle_records,
@@ -198,7 +197,7 @@ def _run_receipt(data: bytes) -> str:
         rows = np.fromiter(map(SPEC.batch_rows, indices), np.int64, len(indices))
         return compute_ids_of_batches(order, epoch, np.array(indices, np.int64), rows), rows
 
-    digest = compute_expected_digest(SPEC.order_id, epoch, tally.cursor.history, plan_batches)
+    digest = format_digest(sum_expected_lanes(SPEC.order_id, epoch, tally.cursor.history, plan_batches))
     receipt = tally.build_receipt(expected_digest=digest, steps_left=0, dropped=0)
     return f"ok {receipt.ok} missed {receipt.missed > 0} repeated {receipt.repeated > 0}"
 

@@ -30,8 +30,7 @@ from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import StreamSpec
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.errors import StreamdError
-from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
-from streamd.ipc.slots import create_memfd
+from streamd.ipc.slots import PROGRESS_PAGE_BYTES, ProgressPage, create_memfd
 from streamd.ipc.worker_messages import FillRows
 from streamd.limits import GIB, MIB
 from streamd.worker.fill_rows import TaskRunner

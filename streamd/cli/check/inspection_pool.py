@@ -12,7 +12,7 @@ from typing import Final
 
 from streamd.core.text import format_count
 from streamd.errors import StreamdError
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 from streamd.ipc.worker_messages import GROUP_RESULT, GroupResult, InspectRows, OpenStream, SampleFault
 from streamd.limits import ROW_DEADLINE_S
 from streamd.supervisor.worker_process import RestartingWorker

@@ -25,10 +25,8 @@ from streamd.config.load import add_error_locations
 from streamd.config.locations import add_locations as placed
 from streamd.config.rules import list_unserved_settings
 from streamd.config.schema import Config
-from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
-from streamd.core.permutation import Ids, Words, mix64
-from streamd.core.sampler import SampleOrder
+from streamd.core.sampler import BadRow, Ids, SampleOrder, Words, mix64
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId, StreamSpec
 from streamd.core.text import escape_unprintable

@@ -39,9 +39,8 @@ from streamd.cli.pack.label_cells import collect_kept_settings, is_only_image
 from streamd.cli.terminal import Phase, ProgressDisplay
 from streamd.config.schema import Config
 from streamd.config.units import format_bytes
-from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors, read_regular_file
-from streamd.core.sampler import Ids
+from streamd.core.sampler import BadSample, Ids
 from streamd.core.spec import compute_identity
 from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream

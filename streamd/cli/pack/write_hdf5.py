@@ -41,7 +41,7 @@ from streamd.cli.pack.label_cells import (
     collect_sample_cells,
     is_only_image,
 )
-from streamd.core.permutation import Ids, Words
+from streamd.core.sampler import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, StreamSpec
 from streamd.dataset.manifest.columns import PACKED_IMAGES_ARRAY, PACKED_NAMES_ARRAY, choose_name_key, choose_unused_key
 from streamd.errors import MissingExtraError

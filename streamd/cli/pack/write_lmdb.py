@@ -38,7 +38,7 @@ from streamd.cli.pack.label_cells import (
     decode_names,
     is_only_image,
 )
-from streamd.core.permutation import Ids, Words
+from streamd.core.sampler import Ids, Words
 from streamd.core.spec import ONLY_IMAGE
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
 from streamd.dataset.manifest.columns import choose_name_key

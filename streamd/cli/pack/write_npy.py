@@ -38,7 +38,7 @@ from streamd.cli.pack.label_cells import (
     collect_sample_cells,
     is_only_image,
 )
-from streamd.core.permutation import Ids, Words
+from streamd.core.sampler import Ids, Words
 from streamd.core.spec import ONLY_IMAGE, LabelSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.columns import PACKED_TABLE

@@ -42,9 +42,8 @@ from streamd.cli.pack.label_cells import (
     is_only_image,
     list_upright_boxes,
 )
-from streamd.core.bad_samples import BadSample
 from streamd.core.host import count_processors
-from streamd.core.permutation import Ids, Words
+from streamd.core.sampler import BadSample, Ids, Words
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.manifest.columns import choose_unused_key

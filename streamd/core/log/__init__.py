@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from streamd.core.log.events import NEVER_SUPPRESSED, compute_message_id
@@ -39,20 +40,10 @@ def log_event(level: int, event: str, text: str, **fields: Any) -> None:
     logging.getLogger("streamd").log(level, text, extra={"event": event, "fields": fields})
 
 
-def info(event: str, text: str, **fields: Any) -> None:
-    log_event(logging.INFO, event, text, **fields)
-
-
-def notice(event: str, text: str, **fields: Any) -> None:
-    log_event(NOTICE, event, text, **fields)
-
-
-def warning(event: str, text: str, **fields: Any) -> None:
-    log_event(logging.WARNING, event, text, **fields)
-
-
-def error(event: str, text: str, **fields: Any) -> None:
-    log_event(logging.ERROR, event, text, **fields)
+info: Final = partial(log_event, logging.INFO)
+notice: Final = partial(log_event, NOTICE)
+warning: Final = partial(log_event, logging.WARNING)
+error: Final = partial(log_event, logging.ERROR)
 
 
 def current_level() -> int:
@@ -92,11 +83,6 @@ def event_fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return fields
 
 
-def message_text(record: logging.LogRecord) -> str:
-    """Returns the record's message as one line, escaped and bounded."""
-    return _truncate_text(escape_unprintable(record.getMessage()), LOG_TEXT_CHARS)
-
-
 def traceback_text(record: logging.LogRecord) -> str | None:
     """Returns the traceback in several lines, escaped, or None if no exception was logged."""
     if not record.exc_info:
@@ -105,7 +91,7 @@ def traceback_text(record: logging.LogRecord) -> str | None:
 
 
 def to_json_scalar(value: object) -> JsonScalar:
-    """Returns a value that JSON can represent; text is escaped and bounded."""
+    """Returns a value that JSON can represent; text becomes one line, escaped and bounded."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return _truncate_text(escape_unprintable(str(value)), LOG_TEXT_CHARS)
@@ -113,15 +99,13 @@ def to_json_scalar(value: object) -> JsonScalar:
 
 def format_sentence(record: logging.LogRecord) -> str:
     """Returns `event: text key=value ...` as one line."""
-    tail = "".join(f" {name}={_format_value(value)}" for name, value in event_fields(record).items())
-    return f"{event_name(record)}: {message_text(record)}{tail}"
-
-
-def _format_value(value: object) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    if not text.isprintable() or any(character in _QUOTED for character in text) or not text:
-        text = repr(text)
-    return _truncate_text(text, LOG_LINE_VALUE_CHARS)
+    tail = ""
+    for name, value in event_fields(record).items():
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        if not text.isprintable() or any(character in _QUOTED for character in text) or not text:
+            text = repr(text)
+        tail += f" {name}={_truncate_text(text, LOG_LINE_VALUE_CHARS)}"
+    return f"{event_name(record)}: {to_json_scalar(record.getMessage())}{tail}"
 
 
 def _truncate_text(text: str, max_chars: int) -> str:
@@ -147,7 +131,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": event_name(record),
-            "message": message_text(record),
+            "message": to_json_scalar(record.getMessage()),
             "fields": fields if traceback is None else fields | {"traceback": traceback},
         }
         return json.dumps(said, allow_nan=False)

@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from streamd.core.bad_samples import BadSample, RowStatus
 from streamd.core.counters import ProcessStats
-from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.sampler import PAD_ID, BadSample, Ids, RowStatus
 from streamd.core.spec import BatchKey
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import FillRows, RowNumbers, TaskDone

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from streamd.core import log
-from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
+from streamd.core.sampler import BadSample
 from streamd.core.spec import BatchKey, PixelId
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
@@ -22,8 +22,7 @@ from streamd.daemon.engine.worker_pool import HiredWorkers, PoolWorker, WorkerPo
 from streamd.daemon.streams.served_stream import ServedStream, explain_other_pixels
 from streamd.dataset.cache import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
-from streamd.ipc.progress_page import RowProgress
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore
 from streamd.ipc.worker_messages import (
     CloseStream,
     ClusterChanged,

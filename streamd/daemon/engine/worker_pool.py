@@ -15,9 +15,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
+import msgspec
+
 from streamd.config.schema import Config
 from streamd.core import log
-from streamd.core.cluster_settings import ClusterSettings, encode_settings
+from streamd.core.cluster_settings import ClusterSettings
 from streamd.core.counters import ProcessStats
 from streamd.core.status import ClusterStatus
 from streamd.core.text import format_count
@@ -342,7 +344,7 @@ class BridgeLink(WorkerLink[Task]):
     async def start(cls, listener: WorkerListener, settings: ClusterSettings) -> Self:
         """Starts `python -m streamd.ray` with a new socket pair. Raises OSError."""
         process, link = await start_linked_child(
-            "streamd.ray", encode_settings(settings), environment=WORKER_ENVIRONMENT
+            "streamd.ray", msgspec.json.encode(settings).decode(), environment=WORKER_ENVIRONMENT
         )
         return cls(process, link, listener)
 

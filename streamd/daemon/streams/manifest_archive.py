@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 
 from streamd.config.schema import Config, StreamConfig
-from streamd.core.bad_samples import BadSample
 from streamd.core.host import open_regular_file
+from streamd.core.sampler import BadSample
 from streamd.core.text import format_count, format_list
 from streamd.daemon.streams.catalog import (
     build_lock_paths,

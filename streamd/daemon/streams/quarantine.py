@@ -21,8 +21,8 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from streamd.core import log
-from streamd.core.bad_samples import BadSample
 from streamd.core.host import open_regular_descriptor
+from streamd.core.sampler import BadSample
 from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError

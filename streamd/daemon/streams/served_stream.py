@@ -10,8 +10,18 @@ from pathlib import Path
 import numpy as np
 
 from streamd.config.schema_sections import ExpectConfig
-from streamd.core.bad_samples import MASKED, BadRow, BadSample, RowStatus, compute_most_bad, replace_bad_sample_ids
-from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, plan_batches
+from streamd.core.sampler import (
+    MASKED,
+    BadRow,
+    BadSample,
+    Ids,
+    RowStatus,
+    SampleOrder,
+    compute_batch_ids,
+    compute_most_bad,
+    plan_batches,
+    replace_bad_sample_ids,
+)
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, OrderId, PixelId, StreamShape, StreamSpec
 from streamd.core.text import format_count

@@ -27,7 +27,7 @@ from streamd.dataset.paths.open_beneath import ABSENT_ERRNOS, UnfitFileError, ch
 from streamd.decode.geometry import Draw, Geometry
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.mapping import map_readable
-from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.slots import WorkerPhase
 
 Mask = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[Any]  # uint8; in mode raw also uint16 and float32

@@ -22,7 +22,7 @@ from typing import Any, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.permutation import mix64
+from streamd.core.sampler import mix64
 
 ColumnArray = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.permutation import derive_epoch_keys, permute_positions
+from streamd.core.sampler import derive_epoch_keys, permute_positions
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError

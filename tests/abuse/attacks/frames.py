@@ -12,8 +12,18 @@ from typing import Final
 import msgspec
 from target import Attack, Target
 
-from streamd.ipc.frames import EMPTY_HEADER, MAGIC, VERSION, FrameHeader, build_frame, encode_frame
-from streamd.ipc.messages import AskNames, AskStreams, Progress, Streams
+from streamd.ipc.messages import (
+    EMPTY_HEADER,
+    MAGIC,
+    VERSION,
+    AskNames,
+    AskStreams,
+    FrameHeader,
+    Progress,
+    Streams,
+    build_frame,
+    encode_frame,
+)
 from streamd.limits import MAX_CLIENT_FRAME_BYTES
 
 _FRAMES: Final = 500

@@ -15,16 +15,20 @@ import zmq
 from streamd.client.sockets import CurveKeys, UnreachableError, find_curve_keys, find_served_path
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.ipc.endpoint import descriptor_socket_path, is_remote, split_host_port
-from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import (
+    EMPTY_HEADER,
     AskStreams,
     ClientMessage,
     DaemonMessage,
+    FrameHeader,
     Progress,
     Refused,
     Streams,
     Subscribe,
     Welcome,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
 )
 
 TIMEOUT_S: Final = 2.0

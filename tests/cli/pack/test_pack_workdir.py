@@ -21,8 +21,7 @@ from streamd.cli.pack.run import (
     measure_allocated_bytes,
     translate_disk_full_error,
 )
-from streamd.core.bad_samples import BadRow
-from streamd.core.permutation import Words
+from streamd.core.sampler import BadRow, Words
 from streamd.errors import ConfigError, PackError
 
 

@@ -17,8 +17,8 @@ from support.opened_streams import Serve
 from support.served_folder import file_of, spoil
 from support.worker_pool_fake import WorkerFake
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
+from streamd.core.sampler import BadSample
 from streamd.daemon.engine import batch_job, engine, worker_pool
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import record_bad_samples

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.opened_streams import Serve
 
-from streamd.core.bad_samples import SUBSTITUTED, BadSample
 from streamd.core.counters import ProcessStats
+from streamd.core.sampler import SUBSTITUTED, BadSample
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import batch_job
 from streamd.daemon.engine.batch_job import BatchJob, RowCost, Task

@@ -12,8 +12,7 @@ import pytest
 from support.worker_pool_fake import WorkerFake, new_job, new_task, running_pool, running_real_pool, turn, with_workers
 
 from streamd.daemon.engine import worker_pool
-from streamd.ipc.progress_page import RowProgress, WorkerPhase
-from streamd.ipc.slots import SlotStore
+from streamd.ipc.slots import RowProgress, SlotStore, WorkerPhase
 from streamd.ipc.worker_messages import CloseStream, UnmapSlots
 from streamd.limits import MAX_TASKS_AHEAD
 from streamd.supervisor.worker_process import WorkerProcess

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from support.opened_streams import Serve
 
-from streamd.core.bad_samples import BadRow
-from streamd.core.sampler import PAD_ID
+from streamd.core.sampler import PAD_ID, BadRow
 from streamd.core.slot_layout import compute_layout
 from streamd.daemon.batch_sender import BatchPreview, Preview, compute_preview_row_count
 from streamd.daemon.streams.served_stream import ServedStream

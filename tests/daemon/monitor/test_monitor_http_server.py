@@ -18,7 +18,7 @@ from support.daemon_process import LIMIT_S
 from support.monitor_fake import Answer, answer, answers, ask, monitor, say
 from support.sample_metrics import SESSION, STATUS, STREAM, Books
 
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.core.status import MANY_DEATHS, DaemonStatus
 from streamd.daemon.monitor import sample_images
 from streamd.daemon.monitor.http_server import Monitor, _handle_loop_error

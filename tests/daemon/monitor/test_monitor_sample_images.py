@@ -20,9 +20,9 @@ from support.daemon_process import LIMIT_S
 from support.sample_batches import flat, some_batch, some_masked_batch
 
 from streamd.client.batch import Batch
-from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.core.display import BatchDisplay
+from streamd.core.sampler import BadRow
 from streamd.daemon.batch_sender import BatchPreview, Preview
 from streamd.daemon.monitor import sample_images as under_test
 from streamd.daemon.monitor.sample_images import BatchDrawer, ThumbnailCache, encode_batch_view, encode_pictures

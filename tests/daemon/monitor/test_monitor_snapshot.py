@@ -7,8 +7,8 @@ from pathlib import Path
 
 from support.sample_metrics import NOTHING, STATUS, Books
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
+from streamd.core.sampler import BadSample
 from streamd.daemon.monitor.snapshot import take_snapshot
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream

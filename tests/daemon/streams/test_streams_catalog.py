@@ -18,8 +18,7 @@ from support.served_folder import change_times, serve
 from support.transform_programs import Write
 
 from streamd.config.load import load_config
-from streamd.core.bad_samples import BadSample
-from streamd.core.sampler import Ids, compute_order_id
+from streamd.core.sampler import BadSample, Ids, compute_order_id
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
     _format_source_for_id,

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from support.daemon_process import wait_until
 from support.opened_streams import Serve
+from support.rank_receipts import digest_of
 
-from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import DigestPiece, EpochTally, split_into_pieces
-from streamd.core.sampler import SampleOrder
+from streamd.core.sampler import BadSample, SampleOrder
 from streamd.core.spec import Cursor, OrderId, Segment, StreamSpec
 from streamd.daemon.streams import expected_digests
 from streamd.daemon.streams.expected_digests import DigestWorker, ExpectedDigests
@@ -87,7 +87,7 @@ def tallied(stream: ServedStream, epoch: int) -> str:
     for index in range(3):
         _, marks = stream.resolve_delivered_ids(epoch, index)
         tally.add_batch(index, stream.compute_planned_ids(epoch, index), marks, tally.cursor.after_step(0, 1))
-    return tally.order_digest
+    return digest_of(tally)
 
 
 @pytest.mark.parametrize("chunks", [{}, {"shuffle": "chunk", "chunk": 3, "buffer": 2}], ids=["full", "chunks"])

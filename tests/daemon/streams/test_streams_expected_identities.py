@@ -12,7 +12,7 @@ from support.served_folder import file_of
 
 from streamd.config.load import load_config
 from streamd.config.schema_sections import ExpectConfig
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.core.spec import OrderId, PixelId
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
 from streamd.daemon.streams.served_stream import ServedStream, explain_other_order, explain_other_pixels

@@ -17,7 +17,7 @@ from support.tar_shards import pack
 
 from streamd.config.load import load_config
 from streamd.config.schema import Config
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.daemon.streams.catalog import build_lock_paths, has_all_manifests, open_streams, write_sample_manifests
 from streamd.daemon.streams.manifest_archive import ExchangedList, export_lists, import_lists
 from streamd.daemon.streams.manifest_locks import ManifestLock

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.locked_files import until_waited_for
 
-from streamd.core.bad_samples import BadSample
+from streamd.core.sampler import BadSample
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.errors import ConfigError
 

@@ -14,7 +14,7 @@ from support.opened_streams import Serve
 from support.served_folder import change_times, serve
 
 from streamd.config.load import load_config
-from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadSample
+from streamd.core.sampler import MASKED, SUBSTITUTED, BadSample
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor, Segment
 from streamd.daemon.streams.catalog import open_streams, write_sample_manifests
