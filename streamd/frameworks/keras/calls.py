@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 from operator import index
@@ -137,14 +137,6 @@ def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
     """Returns Keras's iterator whose method called the caller of this; None in a user's own loop."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
     return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
-
-
-def find_calling_strategy() -> Any:
-    """Returns the tf.distribute strategy of the model that is fed; None if there is none.
-
-    Only Keras's own iterator, which requests the dataset, knows the strategy.
-    """
-    return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
 
 
 # --- Rules for the arguments of fit, evaluate and predict that concern a stream.
@@ -451,22 +443,6 @@ class FirstEpoch(int):
         return self != 0 and self._is_running()
 
 
-class FitBegin(NamedTuple):
-    """The epoch with which a `fit` begins, counted from 0, and its callbacks."""
-
-    epoch: int
-    callbacks: list[Any]
-
-
-def find_first_epoch(running: list[FrameType]) -> FitBegin | None:
-    """Returns how the innermost of the `running` methods began, if it is a `fit` in its first epoch; else None."""
-    known = running[0].f_locals if running else {}
-    callbacks = known.get("callbacks")
-    if not isinstance(callbacks, keras.callbacks.CallbackList) or known.get("epoch") != known.get("initial_epoch"):
-        return None
-    return FitBegin(int(known["epoch"]), callbacks.callbacks)
-
-
 def find_fit_callbacks() -> Any:
     """Returns the CallbackList that is calling one of its callbacks. Raises ConfigError if there is none on the stack.
 
@@ -536,55 +512,33 @@ def _iterate_fit_calls(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
 Step = TypeVar("Step")
 
 
+@dataclass(slots=True)
 class PendingSteps(Generic[Step]):
-    """The batches that a model has received and not finished; they finish in the order in which it received them."""
+    """What is kept of each batch that a model has received and not finished; they finish in the order of `unfinished`.
 
-    def __init__(self) -> None:
-        self._pending: deque[Step] = deque()
-        self._done = 0  # finished steps of the epoch
+    done: the finished steps of the epoch.
+    last: what was kept of the last finished batch of all epochs; None before the first.
+    """
 
-    @property
-    def is_all_finished(self) -> bool:
-        """Whether the model has finished every batch that was added."""
-        return not self._pending
+    unfinished: deque[Step] = field(default_factory=deque)
+    done: int = 0
+    last: Step | None = None
 
     def begin_epoch(self) -> None:
         """Begins an epoch: forgets unfinished batches, and counts steps from 0."""
-        self._pending.clear()
-        self._done = 0
+        self.unfinished.clear()
+        self.done = 0
 
-    def add_step(self, step: Step) -> None:
-        """Adds a batch that goes to the model."""
-        self._pending.append(step)
-
-    def take_finished_steps(self, steps: int) -> list[Step]:
+    def finish_steps(self, steps: int) -> list[Step]:
         """Marks the epoch's first `steps` steps as finished, and returns those that are newly so.
 
         A trainer that executes several steps at once may report more steps than there were at an epoch's end, so only
         batches that were added count.
         """
-        new = [self._pending.popleft() for _ in range(min(steps - self._done, len(self._pending)))]
-        self._done += len(new)
+        new = [self.unfinished.popleft() for _ in range(min(steps - self.done, len(self.unfinished)))]
+        self.done += len(new)
+        self.last = new[-1] if new else self.last
         return new
-
-
-class FinishedSteps(PendingSteps[Callable[[], str]]):
-    """The position after the last batch on which a model was trained; each step is a function that makes its token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._place: Callable[[], str] | None = None
-
-    @property
-    def last_finished_token(self) -> str | None:
-        """The token of the last finished batch; None before the first."""
-        return None if self._place is None else self._place()
-
-    def mark_steps_finished(self, steps: int) -> int:
-        """Marks the epoch's first `steps` steps as finished, and returns how many of them really are."""
-        if finished := self.take_finished_steps(steps):
-            self._place = finished[-1]
-        return self._done
 
 
 # --- The position at which each call reads a stream: `fit` and loops continue, `evaluate` and `predict` begin anew.
