@@ -631,22 +631,22 @@ class Stream:
             raise _NotYetError
         if received is None:
             waiting = self._begin_wait("batch")
-            io_thread.set_immediate_lease_reports(now=bool(handoff.list_credit_blocking_batches()))
+            io_thread.returns.set_immediate_lease_reports(now=bool(handoff.list_credit_blocking_batches()))
             try:
                 received = handoff.take_batch(after, PROGRESS_DELAY_S)
                 if received is None:
                     # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few
                     # they are.
-                    io_thread.set_immediate_lease_reports(now=True)
+                    io_thread.returns.set_immediate_lease_reports(now=True)
                     while (received := handoff.take_batch(after, waiting.next_wait_s())) is None:
                         waiting.check_wait_can_end()
             finally:
-                io_thread.set_immediate_lease_reports(now=False)
+                io_thread.returns.set_immediate_lease_reports(now=False)
                 waiting.end_wait()
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        io_thread.add_loop_wait_ns(waited_ns)
+        io_thread.loop_waited_ns += waited_ns
         return received
 
     def _begin_wait(self, wanted: str, *, for_batch: bool = True) -> WaitPolicy:

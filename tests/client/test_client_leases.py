@@ -85,7 +85,7 @@ def test_a_lease_ends_once_whether_it_is_returned_or_its_batch_is_collected() ->
     del batches
     returns.return_lease(1, 1)
     assert returns.take_returned_leases(1) == [0, 1]
-    assert not returns
+    assert not returns.returned
 
 
 def test_a_slow_loop_wakes_the_io_thread_once_a_report_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,10 +129,6 @@ def find_model_graph(model: Any) -> Any:
     return graph if is_graph else None
 
 
-def _has_own_method(model: Any, name: str) -> bool:
-    return getattr(type(model), name) is not getattr(keras.Model, name)
-
-
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
     """Returns Keras's iterator whose method called the caller of this; None in a user's own loop."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
@@ -200,7 +196,7 @@ def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | Non
 
     `step` is the model's method that gets the arrays. A step or a loss of its own may use them in any way.
     """
-    if _has_own_method(model, step):
+    if getattr(type(model), step) is not getattr(keras.Model, step):
         return None
     spec, inputs, targets = data.spec, tuple(data.feed.inputs), data.feed.targets
     graph = find_model_graph(model)
@@ -222,7 +218,7 @@ def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | Non
             )
     # A loss of Keras's would fail without targets.
     compiled = model._compile_loss  # noqa: SLF001 - nothing public says that there is one
-    has_loss = compiled is not None and not _has_own_method(model, "compute_loss")
+    has_loss = compiled is not None and type(model).compute_loss is keras.Model.compute_loss
     if step == "predict_step" or not has_loss:
         return None
     if not targets:
@@ -631,9 +627,7 @@ class KerasReader:
             return "fit"
         asking, *outer = running
         call = _ReadingCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
-        for each in self._list_running_calls(outer):
-            if (each.method, call.method) != ("fit", "fit"):
-                self._raise_stream_in_use(call.method, each.method)
+        self.check_not_in_use(call.method, outer)
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
@@ -643,16 +637,14 @@ class KerasReader:
     def check_not_in_use(self, what: str, running: list[FrameType]) -> None:
         """Raises ConfigError if a call reads the stream that `what` would take away.
 
-        `running` has the frames of the calls in this thread.
+        `running` has the frames of the calls in this thread. A `fit` within another one takes nothing away.
         """
-        for each in self._list_running_calls(running):
-            self._raise_stream_in_use(what, each.method)
-
-    def _list_running_calls(self, frames: list[FrameType]) -> list[_ReadingCall]:
-        """Returns the calls that read this stream now; `frames` has the frames of calls in this thread."""
         self._calls = [each for each in self._calls if each.iterator() is not None]
-        here = {id(frame) for frame in frames}
-        return [each for each in self._calls if each.frame in here or each.is_running_in_other_thread()]
+        here = {id(frame) for frame in running}
+        for each in self._calls:
+            is_reading = each.frame in here or each.is_running_in_other_thread()
+            if is_reading and (each.method, what) != ("fit", "fit"):
+                self._raise_stream_in_use(what, each.method)
 
     def _raise_stream_in_use(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
