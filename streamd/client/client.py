@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
 
 import zmq
@@ -359,9 +358,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:

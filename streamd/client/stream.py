@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice, repeat
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from msgspec.structs import replace
@@ -438,9 +437,7 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getitem__(self, place: object) -> NoReturn:

@@ -81,15 +81,10 @@ class _CallSettings(NamedTuple):
 
 
 class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
-    """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`.
+    """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`: see `fit_data`, which makes it.
 
-    An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
-    `steps` steps, across the stream's epochs. `evaluate`, `predict` and validation take the first steps of the
-    subscription's first epoch.
-
-    `len` is the number of steps of an epoch. A loop over the adapter trains: it is one more epoch, as in `fit`. If
-    `evaluate` was given, or left out and the stream has no shuffle, each loop begins at index 0 of the same epoch.
-    `class_names` are the target's classes; `labels` and `names()` correspond to the rows of the last `predict`.
+    `len` is the number of steps of an epoch. `class_names` are the target's classes; `labels` and `names()` correspond
+    to the rows of the last `predict`.
     """
 
     def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None, evaluate: bool | None = None) -> None:
@@ -208,11 +203,10 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._own_settings.steps
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Iterates over copies of the batches of one pass, as the model receives them.
+        """Iterates over copies of the batches of one pass, as the model receives them: see `fit_data`.
 
-        A pass is one more epoch, as in `fit`, or the rest of one that was left early; `fit` then continues after it. It
-        begins at index 0 of the same epoch instead if loops evaluate; `fit` then continues where it was. `sample_ids`,
-        `labels` and `names()` do not change. Raises ConfigError while one of Keras's methods reads the stream, and when
+        `fit` then continues after it, or where it was if loops evaluate. `sample_ids`, `labels` and `names()` do not
+        change. Raises ConfigError while one of Keras's methods reads the stream, and when
         the subscription has no epoch left.
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())

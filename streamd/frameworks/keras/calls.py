@@ -1,7 +1,8 @@
 """The calls of Keras that read a stream: how they are found, which arguments they may have, and where they read.
 
 Keras passes an adapter neither the function that requests a batch, nor the arguments of the call, nor the callbacks of
-a `fit`, nor the length of its epochs. They are read from the stack. Imports Keras.
+a `fit`, nor the length of its epochs: `fit`, `evaluate` and validation call the same methods of an adapter, in the same
+order and without arguments, and callbacks come only after that. So all this is read from the stack. Imports Keras.
 """
 
 from __future__ import annotations
@@ -142,15 +143,25 @@ def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
 # returns what to write instead.
 
 
-Rule = Callable[[KerasCall, str], str | None]  # returns the objection to an argument's value; None if it is honoured
+# Returns the objection to an argument's value; None if it is honoured. Takes the call, the argument's name and value,
+# and the stream's data that it concerns: those of validation, or x.
+Rule = Callable[["KerasCall", str, Any, "StreamAdapter | None"], str | None]
+
+# Arguments that concern validation data alone, and what Keras takes them to be where they are left out.
+_VALIDATION_DEFAULTS: Final = {"validation_steps": None, "validation_batch_size": None, "validation_freq": 1}
 
 
 def check_arguments(call: KerasCall) -> None:
     """Raises ConfigError for the first argument that would be ignored; the message says what to write instead."""
     for name, rule in ARGUMENTS[call.method].items():
-        objection = None if rule is None else rule(call, name)
+        given = call.values.get(name)
+        if name in _VALIDATION_DEFAULTS and call.validation_parts is None:
+            objection = None if given in (None, _VALIDATION_DEFAULTS[name]) else _NO_VALIDATION_DATA
+        else:
+            data = call.validation if name in _VALIDATION_DEFAULTS else call.stream
+            objection = None if rule is None else rule(call, name, given, data)
         if objection is not None:
-            raise ConfigError(f"{call.method}({name}={_shorten(call.values.get(name))}): {objection}")
+            raise ConfigError(f"{call.method}({name}={_shorten(given)}): {objection}")
 
 
 def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int]) -> None:
@@ -171,12 +182,12 @@ def _describe_epochs(epochs: int, steps: int) -> str:
     return f"{format_count(epochs, 'epoch')} ({format_count(steps, 'step')})"
 
 
-def _check_data(call: KerasCall, _: str) -> str | None:
+def _check_data(call: KerasCall, _: str, __: Any, data: StreamAdapter | None) -> str | None:
     step = {"fit": "train_step", "predict": "predict_step"}.get(call.method, "test_step")
-    return None if call.stream is None else _compare_with_model(call.model, step, call.stream)
+    return None if data is None else _compare_with_model(call.model, step, data)
 
 
-def _check_validation_data(call: KerasCall, _: str) -> str | None:
+def _check_validation_data(call: KerasCall, *_: Any) -> str | None:
     data, *beside = call.validation_parts or (None,)
     if call.validation is not None:
         if all(each is None for each in beside):
@@ -260,23 +271,17 @@ _OWN_VALUES: Final = {
 }
 
 
-def _check_own_value(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.stream is None or given is None or (name == "validation_split" and not given):
+def _check_own_value(_: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
+    if data is None or given is None or (name == "validation_split" and not given):
         return None
     # The adapter itself multiplies by the only class_weight.
-    return None if name == "class_weight" and call.stream.feed.class_weights is None else _OWN_VALUES[name]
+    return None if name == "class_weight" and data.feed.class_weights is None else _OWN_VALUES[name]
 
 
-def _check_batch_size(call: KerasCall, name: str) -> str | None:
-    given, data = call.values.get(name), call.stream
-    if name == "validation_batch_size":
-        if call.validation_parts is None:
-            return None if given is None else _NO_VALIDATION_DATA
-        data = call.validation
-        # Keras takes the size of other training data for validation too.
-        if call.stream is None:
-            given = given or call.values.get("batch_size")
+def _check_batch_size(call: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
+    # Keras takes the size of other training data for validation too.
+    if name == "validation_batch_size" and call.stream is None:
+        given = given or call.values.get("batch_size")
     if data is None or given is None or given == data.spec.batch_size:
         return None
     spec = data.spec
@@ -286,12 +291,7 @@ def _check_batch_size(call: KerasCall, name: str) -> str | None:
     )
 
 
-def _check_steps(call: KerasCall, name: str) -> str | None:
-    given, data = call.values.get(name), call.stream
-    if name == "validation_steps":
-        if call.validation_parts is None:
-            return None if given is None else _NO_VALIDATION_DATA
-        data = call.validation
+def _check_steps(_: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
     if data is None or given is None:
         return None
     try:
@@ -307,10 +307,7 @@ def _check_steps(call: KerasCall, name: str) -> str | None:
     )
 
 
-def _check_validation_freq(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.validation_parts is None:
-        return None if given in (None, 1) else _NO_VALIDATION_DATA
+def _check_validation_freq(_: KerasCall, __: str, given: Any, ___: StreamAdapter | None) -> str | None:
     if isinstance(given, list) or (isinstance(given, int) and given >= 1):
         return None
     return "give a whole number of epochs, 1 or more, or a list of the epochs after which to validate, counted from 1"
@@ -321,11 +318,10 @@ _NO_VALIDATION_DATA: Final = (
 )
 
 
-def _check_shuffle(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.stream is None or given is None or given is True:
+def _check_shuffle(_: KerasCall, __: str, given: Any, data: StreamAdapter | None) -> str | None:
+    if data is None or given is None or given is True:
         return None
-    spec = call.stream.spec
+    spec = data.spec
     if given not in (True, False):
         return "a stream comes in the order that config.yaml says,  shuffle: full | none | chunk:  leave shuffle out"
     if given or spec.shuffle == "none":
@@ -545,11 +541,6 @@ class PendingSteps(Generic[Step]):
 ConvertBatch = Callable[[Batch], Any]
 
 
-def keep_batch(batch: Batch) -> Batch:
-    """Returns the batch, where `fit` converts it itself."""
-    return batch
-
-
 class _ReadingCall(NamedTuple):
     """A Keras call that has begun to read a stream.
 
@@ -571,18 +562,24 @@ class _ReadingCall(NamedTuple):
 
 
 class _PresentEpoch:
-    """The rest of the stream's present epoch. `steps` is what `convert` makes of its batches."""
+    """The rest of the stream's present epoch, which begins here. Raises ConfigError after the subscription's last.
 
-    def __init__(self, stream: FeedStream, convert: ConvertBatch, *, anew: bool) -> None:
+    steps: what `convert` makes of its batches; the batches themselves without one.
+    make_token: makes the token of the position at which the last of these batches left the stream.
+    """
+
+    def __init__(self, stream: FeedStream, convert: ConvertBatch | None, *, anew: bool = False) -> None:
         self._stream = stream
         self._convert = convert
         self._was_last = False  # the batch before was the epoch's last, as the stream announced
-        self.steps = next(stream.epochs(anew=anew, convert=self.take), None)  # None behind the last epoch
-        self._make_token: Callable[[], str] = partial(str, stream.token)
-
-    def make_token(self) -> str:
-        """Returns the token of the position at which the last of these batches left the stream."""
-        return self._make_token()
+        steps = next(stream.epochs(anew=anew, convert=self.take), None)
+        if steps is None:
+            raise ConfigError(
+                f"the subscription to {stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
+                "many epochs as all calls of fit and all loops take together"
+            )
+        self.steps = steps
+        self.make_token: Callable[[], str] = partial(str, stream.token)
 
     def take(self, batch: Batch) -> Any:
         """Converts a batch. Called by the stream, which gives the same batch again if an interrupt comes before."""
@@ -590,10 +587,10 @@ class _PresentEpoch:
             raise ReceiptError(
                 f"epoch {batch.epoch} has more steps than announced: batch {batch.index} came after its end"
             )
-        step = self._convert(batch)
+        step = batch if self._convert is None else self._convert(batch)
         was_last = not self._stream.steps_left
         # Behind this there is no call, at which an interrupt could be handled: what is not handed out is not noted.
-        self._make_token, self._was_last = batch.make_token, was_last
+        self.make_token, self._was_last = batch.make_token, was_last
         return step
 
 
@@ -653,14 +650,14 @@ class KerasReader:
             f"another batch: give {what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
-    def continue_fit_batches(self, *, whole: bool, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
+    def continue_fit_batches(self, *, whole: bool, convert: ConvertBatch | None = None) -> Iterator[Any]:
         """Returns batches to train on: the rest of the stream's present epoch if `whole`, else those of all epochs."""
         self._return_to_fit_place()
         if whole:
-            return self._begin_epoch(convert)[1]
-        return chain.from_iterable(self._begin_epoch(convert)[1] for _ in repeat(None))
+            return _PresentEpoch(self.stream, convert).steps
+        return chain.from_iterable(_PresentEpoch(self.stream, convert).steps for _ in repeat(None))
 
-    def restart_stream(self, *, for_loop: bool = False, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
+    def restart_stream(self, *, for_loop: bool = False, convert: ConvertBatch | None = None) -> Iterator[Any]:
         """Returns batches to evaluate: those of the subscription's first epoch.
 
         for_loop: a user's own loop evaluates. Its first pass after `resume=` or `seek` goes on there.
@@ -671,11 +668,11 @@ class KerasReader:
         self._make_parked_token = None
         if not for_loop:
             self.stream.rewind()
-        present, steps = self._begin_epoch(convert, anew=for_loop)
+        present = _PresentEpoch(self.stream, convert, anew=for_loop)
         self._is_untouched = self._fit_place == self.stream.token
         # Set now, since a call that is interrupted never reports its end.
-        self._make_parked_token = present.make_token
-        return steps
+        self._make_parked_token = lambda: present.make_token()  # noqa: PLW0108 - each batch sets another
+        return present.steps
 
     @property
     def fit_place(self) -> str:
@@ -709,16 +706,6 @@ class KerasReader:
     def _forget_fit_place(self) -> None:
         self._fit_place = self._make_parked_token = None
         self._is_untouched = False
-
-    def _begin_epoch(self, convert: ConvertBatch, *, anew: bool = False) -> tuple[_PresentEpoch, Iterator[Any]]:
-        """Begins the next epoch of the stream. Raises ConfigError after the subscription's last."""
-        present = _PresentEpoch(self.stream, convert, anew=anew)
-        if present.steps is not None:
-            return present, present.steps
-        raise ConfigError(
-            f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
-            "many epochs as all calls of fit and all loops take together"
-        )
 
 
 _readers: Final[weakref.WeakValueDictionary[int, KerasReader]] = weakref.WeakValueDictionary()

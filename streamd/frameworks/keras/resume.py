@@ -615,7 +615,7 @@ class ValueSnapshot:
     """A value's content at one time, to detect later changes. Values that are not plain data compare by identity."""
 
     text: str
-    arrays: tuple[Array, ...] = ()
+    arrays: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()  # dtype, shape and content of each
     other: Any = None
 
     @staticmethod
@@ -625,19 +625,14 @@ class ValueSnapshot:
             text = json.dumps(packer.pack_value(value))
         except UnkeptError:
             return ValueSnapshot("", other=value)
-        return ValueSnapshot(text, tuple(array.copy() for array in packer.arrays))
+        return ValueSnapshot(text, tuple((str(each.dtype), each.shape, each.tobytes()) for each in packer.arrays))
 
     def is_same_value(self, other: ValueSnapshot) -> bool:
         """Returns whether both snapshots show the same value.
 
         Changes within an object that is not plain data are not detected.
         """
-        if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
-            return False
-        return all(
-            one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
-            for one, two in zip(self.arrays, other.arrays, strict=True)
-        )
+        return (self.text, self.arrays) == (other.text, other.arrays) and self.other is other.other
 
 
 # --- Plans how to resume a training that was saved with other steps or another learning rate. Pure.
