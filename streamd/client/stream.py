@@ -144,10 +144,8 @@ class Stream:
 
     @property
     def _rank_steps(self) -> RankSteps:
-        subscription = self._subscription
-        return RankSteps(
-            self._served_spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
-        )
+        whole, how = self._served_spec.batches, self._subscription
+        return RankSteps(whole, self.rank, self.world, how.uneven, how.epochs)
 
     def _set_start_position(self, start: Token | Cursor | None) -> None:
         """Sets the position from a token, from a cursor with an empty account, or to the first batch."""
@@ -158,9 +156,7 @@ class Stream:
             self._tally = start_tally(start if isinstance(start, Cursor) else Cursor(), whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(encode_token, whose, self._tally.take_snapshot())
         self._start_token = self._last_token  # the same object until a batch is taken
-        self._rebatcher = Rebatcher(
-            self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
-        )
+        self._rebatcher = Rebatcher(self._split, self.rank, self.world, token.rows if token else 0)
         self._clock = EpochClock()
 
     def _note_place(self) -> None:
@@ -219,9 +215,7 @@ class Stream:
 
     def __len__(self) -> int:
         """The number of steps of a whole epoch."""
-        return self._split.count_steps(
-            [Segment(0, self._rank_steps.steps_per_epoch, self._subscription.rank, self._subscription.world)]
-        )
+        return self._split.count_steps([Segment(0, self._rank_steps.steps_per_epoch, self.rank, self.world)])
 
     @property
     def steps_left(self) -> int:
@@ -584,7 +578,7 @@ class Stream:
         if not self._count_epoch_steps_left():
             return None
         tally = self._tally
-        after = tally.cursor.after_step(self._subscription.rank, self._subscription.world)
+        after = tally.cursor.after_step(self.rank, self.world)
         received = self._wait_for_batch(after)
         tally.record_pixel_id(received.pixel_id)
         header = received.header
