@@ -217,15 +217,11 @@ def parse_batch_number(name: str, value: object) -> int:
 # --- What the client says on macOS and Windows, where it reaches daemons of other hosts alone.
 
 
-def can_run_daemons() -> bool:
-    """Whether this system has what daemons and their local trainers need: Linux has."""
-    return hasattr(os, "pidfd_open")
-
-
 def check_endpoint_system(endpoint: object) -> None:
     """Raises ConfigError if this system can have no daemon at an endpoint, None meaning the default one."""
     found = os.environ.get("STREAMD_ENDPOINT") if endpoint is None else endpoint
-    if can_run_daemons() or (isinstance(found, str) and is_remote(found)):
+    # What daemons and their local trainers need, Linux has.
+    if hasattr(os, "pidfd_open") or (isinstance(found, str) and is_remote(found)):
         return
     raise ConfigError(
         "daemons run on Linux alone, and from this system they are reached over TCP: "
@@ -236,7 +232,7 @@ def check_endpoint_system(endpoint: object) -> None:
 
 def check_local_system() -> None:
     """Raises ConfigError if this system can run no private daemon."""
-    if not can_run_daemons():
+    if not hasattr(os, "pidfd_open"):
         raise ConfigError(
             "streamd.local starts a daemon, which needs Linux: run `streamd serve` on a Linux host, and connect to it "
             'with streamd.connect("tcp://host:5555", curve=...)'

@@ -246,19 +246,19 @@ class BatchGroup:
 
     def __init__(self, split: BatchSplit) -> None:
         self._split = split
-        self._batches: list[Batch] = []
+        self.batches: list[Batch] = []
         self._arrays: dict[str, npt.NDArray[Any]] = {
             name: np.empty((split.rows, *image.shape), image.dtype) for name, image in split.served_spec.images.items()
         }
         self.rows = 0
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
     @property
     def sample_count(self) -> int:
         """The number of rows that hold a sample."""
-        return sum(_count_real_samples(batch.sample_ids) for batch in self._batches)
+        return sum(_count_real_samples(batch.sample_ids) for batch in self.batches)
 
     def add_batch(self, batch: Batch) -> None:
         """Copies the images of a batch after those gathered so far."""
@@ -268,12 +268,8 @@ class BatchGroup:
         bad = _renumber_bad_rows(batch.bad, self.rows)
         # The stored batch refers to the copy, so that it does not keep the lease.
         own = {name: values[self.rows : stop] for name, values in self._arrays.items()}
-        self._batches.append(replace(batch, arrays=own, bad=bad))
+        self.batches.append(replace(batch, arrays=own, bad=bad))
         self.rows = stop
-
-    def first_batch_index(self) -> int:
-        """Returns the index of the stream's batch with which the group begins."""
-        return self._batches[0].index
 
     def build_batch(self, index: int) -> Batch:
         """Returns all gathered batches as one, padded with rows of weight 0 if the stream pads its last batch."""
@@ -282,7 +278,7 @@ class BatchGroup:
         for name, values in arrays.items():
             values[self.rows :] = self._split.served_spec.images[name].fill
             values.setflags(write=False)
-        return _join_batches(self._batches, arrays, empty, index)
+        return _join_batches(self.batches, arrays, empty, index)
 
 
 FetchBatch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
@@ -345,7 +341,7 @@ class Rebatcher:
         if len(group) < self._split.group and self._split.served_spec.remainder == "drop":
             self.unused_samples += group.sample_count
             return None
-        return group.build_batch(self._split.compute_group_index(group.first_batch_index(), self._rank, self._world))
+        return group.build_batch(self._split.compute_group_index(group.batches[0].index, self._rank, self._world))
 
     @property
     def gathered_batch_count(self) -> int:
@@ -383,7 +379,7 @@ class Rebatcher:
         """Returns the index of the trainer's next batch, if the stream's next step begins at batch `base`."""
         first = base + self._rank
         if self._split.group > 1:
-            first = self._group.first_batch_index() if self._group else first
+            first = self._group.batches[0].index if self._group else first
             return self._split.compute_group_index(first, self._rank, self._world)
         return first * self._split.parts + self.steps_in_open_batch
 

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, SupportsIndex, TypeVar
 
 import zmq
@@ -222,7 +221,7 @@ class Client:
                 f"{spec.batches - 1}"
             )
         whose = parse_trainer_name(None)
-        way = self._choose_transport("shared")
+        way: Transport = "shared" if self._curve is None else "inline"
         start = Cursor(epoch, begin=index)
         subscription = Subscribe(
             stream, 0, 1, epoch + 1, start, "drop", MIN_CREDIT, way, None, resuming=False, name=whose
@@ -276,7 +275,9 @@ class Client:
         total = parse_optional_number("epochs", epochs, 1, otherwise="to run without end")
         rows = parse_optional_number("batch_size", batch_size, 1, otherwise="for the stream's own batch_size")
         rule = None if uneven is None else parse_word("uneven", uneven, _UNEVEN_POLICIES, or_else=_UNEVEN_DEFAULT)
-        way = self._choose_transport(parse_word("transport", transport, _TRANSPORTS))
+        way = parse_word("transport", transport, _TRANSPORTS)
+        if self._curve is not None:
+            way = "inline"  # no memory is shared with another host
         stream, is_second = parse_stream_name(stream), False
         while True:
             spec = self.spec(stream)
@@ -316,10 +317,6 @@ class Client:
             )
         _ONE_EPOCH_SUBSCRIPTIONS[same] = same in _ONE_EPOCH_SUBSCRIPTIONS
 
-    def _choose_transport(self, wanted: Transport) -> Transport:
-        """Returns how pixels come: no memory is shared with another host."""
-        return wanted if self._curve is None else "inline"
-
     def _make_stream(
         self, spec: StreamSpec, subscription: Subscribe, batch_size: int | None, start: Token | Cursor | None
     ) -> Stream:
@@ -340,8 +337,11 @@ class Client:
                 stream.set_fatal_error(self._daemon_error)
         return stream
 
-    def _fail_all_streams(self, error: StreamdError) -> None:
-        """Makes every present and later wait raise `error`: no daemon will answer at this endpoint again."""
+    def fail_after_daemon_exit(self, error: StreamdError) -> None:
+        """Makes every present and later wait raise `error`: no daemon will answer at this endpoint again.
+
+        Called in any thread.
+        """
         with self._streams_lock:
             self._daemon_error = error
             for stream in list(self._streams):
@@ -350,7 +350,7 @@ class Client:
     def close(self) -> None:
         """Closes every stream opened through this client. Later requests raise ClosedError."""
         self._closed = True
-        # Streams are closed outside the lock: closing joins an I/O thread, and `_fail_all_streams` must not wait.
+        # Streams are closed outside the lock: closing joins an I/O thread, and `fail_after_daemon_exit` must not wait.
         with self._streams_lock:
             streams = list(self._streams)
             self._streams.clear()
@@ -360,9 +360,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from streamd.client.handoff import Handoff
 from streamd.client.leases import (
+    HELD_OVER_CONNECTIONS,
     DescriptorPoller,
     EndedConnection,
     LeaseReturns,
@@ -84,7 +85,7 @@ class IOThread:
         self._curve = curve
         self._session = session
         self._handoff = handoff
-        self._returns = LeaseReturns()
+        self.returns = LeaseReturns()
         # Appended by any thread and taken by the I/O thread, which alone changes the session. A deque needs no lock.
         self._calls: deque[Callable[[], Iterable[ClientAction]]] = deque()
         self._is_stopping = False
@@ -105,7 +106,7 @@ class IOThread:
         self._is_shared = False  # batches of this connection are in shared memory; the next may request otherwise
         self._pixel_id = ""
         self._mapped_slots: dict[int, memoryview] = {}
-        self._waited_ns = 0
+        self.loop_waited_ns = 0  # since the last report; the loop adds to it
         _IO_THREADS.add(weakref.ref(self, _IO_THREADS.discard))
 
     # --- from other threads
@@ -127,7 +128,7 @@ class IOThread:
         """Asks the thread to send a goodbye and end, without waiting. The garbage collector calls it in any thread."""
         # The flag is set before the thread is woken, so the thread sees it when it wakes.
         self._is_stopping = True
-        self._returns.wake_thread()
+        self.returns.wake_signal.wake()
 
     def build_lease_end(self, received: ReceivedBatch) -> Callable[[], None]:
         """Returns what ends the lease of a batch. Finalisers call it in any thread, even within the garbage collector.
@@ -136,16 +137,12 @@ class IOThread:
         refer to it, and the garbage collector sees no references of arrays, so it would never collect a batch that is
         in a cycle with its stream.
         """
-        return partial(self._returns.end_lease, received)
-
-    def set_immediate_lease_reports(self, *, now: bool) -> None:
-        """Reports every ended lease at once while `now`, since the daemon has no credit left to send on."""
-        self._returns.set_immediate_lease_reports(now=now)
+        return partial(self.returns.return_lease, received.connection, received.number, received)
 
     def queue_session_call(self, call: Callable[[], Iterable[ClientAction]]) -> None:
         """Queues a call of the session for the I/O thread, which performs the actions that the call returns."""
         self._calls.append(call)
-        self._returns.wake_thread()
+        self.returns.wake_signal.wake()
 
     def wait_for_queued_calls(self, timeout_s: float) -> None:
         """Waits until the thread has sent what was queued so far, no longer than `timeout_s`."""
@@ -159,14 +156,9 @@ class IOThread:
         self.queue_session_call(mark_done)
         done.wait(timeout_s)
 
-    def add_loop_wait_ns(self, waited_ns: int) -> None:
-        """Adds to the time that the loop has waited for batches since the last report."""
-        self._waited_ns += waited_ns
-
     def before_fork(self) -> None:
         """Called before a fork, in the thread that forks."""
         self._handoff.before_fork()
-        self._returns.before_fork()
 
     def after_fork_in_parent(self) -> None:
         """Called after a fork, in the parent."""
@@ -180,7 +172,6 @@ class IOThread:
         self._mapped_slots.clear()
         if self._lifeline is not None:
             self._lifeline.close()
-        self._returns.after_fork_in_child()
 
     # --- the thread
 
@@ -211,11 +202,11 @@ class IOThread:
         """Waits until a descriptor is ready or a deadline is due, and handles it."""
         ready = self._wait_for_ready_descriptors()
         # The signal is cleared before the queues are read: a lease that ends after they were emptied wakes again.
-        if self._returns.wake_signal.descriptor in ready:
-            self._returns.wake_signal.clear()
+        if self.returns.wake_signal.descriptor in ready:
+            self.returns.wake_signal.clear()
         if self._socket is not None:
             self._receive_messages()
-        if self._returns or self._calls:
+        if self.returns.returned or self._calls:
             self._process_returned_leases()
         # After the messages were read: batches that arrived before the connection ended are valid.
         if not self._end_descriptors.isdisjoint(ready):
@@ -245,7 +236,7 @@ class IOThread:
                 self._end_descriptors.add(self._lifeline.fileno())
             inputs = {self._socket.FD} if self._socket is not None else set()
             self._has_sent, self._unchecked_monitor = True, self._monitor
-            self._poller = DescriptorPoller((self._returns.wake_signal.descriptor, *inputs, *self._end_descriptors))
+            self._poller = DescriptorPoller((self.returns.wake_signal.descriptor, *inputs, *self._end_descriptors))
         if self._unchecked_monitor is not None:
             monitor, self._unchecked_monitor = self._unchecked_monitor, None
             if has_socket_input(monitor):
@@ -263,9 +254,9 @@ class IOThread:
 
     def _process_returned_leases(self) -> None:
         """Reports leases that have ended, and makes the queued calls of the session."""
-        numbers = self._returns.take_returned_leases(self._connection)
+        numbers = self.returns.take_returned_leases(self._connection)
         taken, retired = self._handoff.release_leases(self._connection, numbers)
-        waited_ns, self._waited_ns = self._waited_ns, 0
+        waited_ns, self.loop_waited_ns = self.loop_waited_ns, 0
         # A session that is over takes no more Progress; the daemon then counts leases by the lifeline's reports.
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # closing the lifeline reports the same
@@ -336,7 +327,7 @@ class IOThread:
                 for slot in slots:
                     self._mapped_slots.pop(slot, None)
             case CreditNow(credit):
-                self._returns.wake_threshold = self._compute_wake_threshold(credit)
+                self.returns.wake_threshold = compute_leases_per_report(credit, self._session.subscription.transport)
                 self._handoff.set_credit(credit)
             case ReceiptDue():
                 self._handoff.put_receipt(action)
@@ -359,7 +350,7 @@ class IOThread:
             earlier = [self._session_key]  # no lifeline shows the daemon that this session has ended
         self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # one daemon has no more sessions than this
         try:
-            wake = self._returns.wake_signal.descriptor
+            wake = self.returns.wake_signal.descriptor
             self._address = find_connect_address(self._endpoint, ANSWER_TIMEOUT_S, wake)
         except UnreachableError as error:
             self._session.handle_unreachable(error.refusal, time.monotonic())
@@ -388,15 +379,12 @@ class IOThread:
             print_stderr_line(f"{error}")
             self._drop_connection()
             return
-        self._returns.wake_threshold = self._compute_wake_threshold(welcome.credit)
+        self.returns.wake_threshold = compute_leases_per_report(welcome.credit, self._session.subscription.transport)
         self._pixel_id = welcome.spec.pixel_id
         # Batches held of these ended sessions count within the new session's credit at the daemon.
         counted = {(self._session_key[0], session) for session in welcome.earlier}
         ended = list_ended_connections(self._session.subscription.stream)
         self._handoff.mark_session_open(welcome.credit, [each for each in ended if each.session_key in counted])
-
-    def _compute_wake_threshold(self, credit: int) -> int:
-        return compute_leases_per_report(credit, self._session.subscription.transport)
 
     def _map_batch_memory(self, number: int, header: BatchReady, inline: memoryview | None) -> ReceivedBatch | None:
         """Returns the batch with its memory mapped; returns None and drops the connection if mapping fails.
@@ -416,7 +404,7 @@ class IOThread:
             return None
         received = ReceivedBatch(number, header, self._connection, memory, self._pixel_id)
         # The lease is tracked before the loop can see the batch, so an interrupt in the loop cannot lose it.
-        self._returns.track_lease(received)
+        self.returns.track_lease(received)
         return received
 
     def _map_slot(self, slot: int, nbytes: int) -> memoryview:
@@ -461,7 +449,7 @@ class IOThread:
             if held:
                 stream = self._session.subscription.stream
                 ended = EndedConnection(self._lifeline, self._session_key, stream, held, forked)
-                self._returns.keep_ended_connection(self._connection, ended)
+                self.returns.keep_ended_connection(self._connection, ended)
             else:
                 self._lifeline.close()
             self._lifeline = None
@@ -474,18 +462,24 @@ class IOThread:
             self._socket = None
 
 
-def _call_io_threads(call: Callable[[IOThread], None]) -> None:
+def _call_around_fork(
+    call_thread: Callable[[IOThread], None], call_ended: Callable[[EndedConnection], None] = lambda _: None
+) -> None:
     for reference in list(_IO_THREADS):  # a copy, made in one C call: other threads add and remove theirs
         one = reference()
         if one is not None:
-            call(one)
+            call_thread(one)
+    for ended in list(HELD_OVER_CONNECTIONS):  # as above
+        call_ended(ended)
 
 
 if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
     os.register_at_fork(
-        before=partial(_call_io_threads, lambda one: one.before_fork()),
-        after_in_parent=partial(_call_io_threads, lambda one: one.after_fork_in_parent()),
-        after_in_child=partial(_call_io_threads, lambda one: one.after_fork_in_child()),
+        before=partial(_call_around_fork, lambda one: one.before_fork(), EndedConnection.before_fork),
+        after_in_parent=partial(_call_around_fork, lambda one: one.after_fork_in_parent()),
+        after_in_child=partial(
+            _call_around_fork, lambda one: one.after_fork_in_child(), EndedConnection.after_fork_in_child
+        ),
     )
 
 

@@ -141,17 +141,11 @@ class LeaseReturns:
         self.wake_threshold = 1  # returned leases that are worth waking the I/O thread for
         self.wake_signal = WakeSignal()
         self._open_leases: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
-        self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
+        self.returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
         self._ended_connections: dict[int, EndedConnection] = {}  # those with held batches, by connection number
         self._reports_at_once = False
         self._next_report_s = time.monotonic() + REPORT_INTERVAL_S  # from then on a single ended lease wakes the thread
         self._is_finalizing = sys.is_finalizing  # the module's own names are gone when the interpreter's end calls it
-
-    def __bool__(self) -> bool:
-        return bool(self._returned)
-
-    def wake_thread(self) -> None:
-        self.wake_signal.wake()
 
     def track_lease(self, received: ReceivedBatch) -> None:
         """Starts a lease. It ends with `return_lease`, or when `received` is collected, whichever comes first."""
@@ -165,12 +159,10 @@ class LeaseReturns:
 
         self._open_leases[whose] = weakref.ref(received, give_back)
 
-    def end_lease(self, received: ReceivedBatch) -> None:
-        """Ends the lease of a batch, once: see `return_lease`."""
-        self.return_lease(received.connection, received.number)
-
-    def return_lease(self, connection: int, number: int) -> None:
+    def return_lease(self, connection: int, number: int, _kept: object = None) -> None:
         """Ends a lease, once. Called by finalisers, in any thread, even within the garbage collector.
+
+        `_kept` is the batch that a finaliser keeps alive until then.
 
         Wakes the I/O thread only when enough leases have ended: with fewer, the daemon has credit left, and the next
         batch to arrive wakes the thread anyway. If the loop holds all other batches, `set_immediate_lease_reports`
@@ -179,23 +171,23 @@ class LeaseReturns:
         # The daemon sees the process's end by itself. JAX, for one, keeps arrays until then.
         if self._is_finalizing() or self._open_leases.pop((connection, number), None) is None:
             return
-        self._returned.append((connection, number))
+        self.returned.append((connection, number))
         # Append first, then look for an ended connection. `keep_ended_connection` works in the opposite order, so each
         # lease is seen by at least one of the two, and `EndedConnection.return_lease` reports it once.
         if (ended := self._ended_connections.get(connection)) is not None:
             ended.return_lease(number)
         elif (
             self._reports_at_once
-            or len(self._returned) >= self.wake_threshold
+            or len(self.returned) >= self.wake_threshold
             or time.monotonic() >= self._next_report_s
         ):
-            self.wake_thread()
+            self.wake_signal.wake()
 
     def set_immediate_lease_reports(self, *, now: bool) -> None:
         """Makes every ended lease wake the I/O thread while `now`, since the daemon has no credit left to send on."""
         self._reports_at_once = now
-        if now and self._returned:
-            self.wake_thread()
+        if now and self.returned:
+            self.wake_signal.wake()
 
     def take_returned_leases(self, connection: int) -> list[int]:
         """Returns the leases of `connection` that have ended; earlier connections report their own on their lifelines.
@@ -204,8 +196,8 @@ class LeaseReturns:
         """
         self._next_report_s = time.monotonic() + REPORT_INTERVAL_S
         numbers = []
-        while self._returned:
-            its_connection, number = self._returned.popleft()
+        while self.returned:
+            its_connection, number = self.returned.popleft()
             if its_connection == connection:
                 numbers.append(number)
         return numbers
@@ -220,16 +212,6 @@ class LeaseReturns:
         } | {connection: ended}
         for number in self.take_returned_leases(connection):
             ended.return_lease(number)
-
-    def before_fork(self) -> None:
-        """Called before a fork, in the thread that forks."""
-        for ended in list(self._ended_connections.values()):
-            ended.before_fork()
-
-    def after_fork_in_child(self) -> None:
-        """Called after a fork, in the child."""
-        for ended in self._ended_connections.values():
-            ended.after_fork_in_child()
 
 
 # --- How a thread waits for descriptors and is woken, with what the system has: eventfd and epoll, or less.

@@ -166,6 +166,7 @@ class _LocalDaemon:
         except BaseException:
             self._life.release()
             raise
+        self.pid = self._process.pid
         self._stderr = StderrWriter()  # whoever reads this process's stderr must not keep `close` waiting
         self._answer = b""
         self._has_answered = threading.Event()  # it is ready, or has ended
@@ -177,10 +178,6 @@ class _LocalDaemon:
         self._thread = threading.Thread(target=self._watch_process, name="streamd-private", daemon=True)
         self._thread.start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def wait_until_ready(self) -> None:
         """Waits without a time limit until the daemon serves, since listing samples may take long.
 
@@ -189,11 +186,10 @@ class _LocalDaemon:
         self._has_answered.wait()
         if self._answer == READY_LINE:
             return
-        status = self._process.wait()
         kind = ConfigError if self._answer.startswith(REFUSED_LINE) else StreamdError
         raise kind(
             self._answer.removeprefix(REFUSED_LINE).decode(errors="replace").strip()
-            or f"the private daemon ended {_describe_exit(status)}{self._format_last_lines()}"
+            or f"the private daemon ended {self._describe_end()}"
         )
 
     def set_client_to_notify(self, client: LocalClient) -> None:
@@ -248,11 +244,9 @@ class _LocalDaemon:
                 pipe.close()
             self._stderr.close()
         shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
-        status = self._process.wait()
         why = (
-            f"the private daemon of this process, pid {self.pid}, ended "
-            f"{_describe_exit(status)}{self._format_last_lines()}; call streamd.local again: to continue a stream, "
-            "pass its token as resume="
+            f"the private daemon of this process, pid {self.pid}, ended {self._describe_end()}; call streamd.local "
+            "again: to continue a stream, pass its token as resume="
         )
         with self._lock:
             self._end_error = ConnectError(self._request.endpoint, why)
@@ -280,15 +274,14 @@ class _LocalDaemon:
             self._stderr.write(data)
         return bool(data)
 
-    def _format_last_lines(self) -> str:
+    def _describe_end(self) -> str:
+        """Waits for the process's end, and returns how it ended and what it said last."""
+        status = self._process.wait()
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the kernel then keeps no child's exit status
+            how = "in a way that is not known, since this process ignores SIGCHLD"
         said = b" | ".join(line.strip() for line in self._last_lines if line.strip()).decode(errors="replace")
-        return f"; it last said: {escape_unprintable(said)}" if said else ""
-
-
-def _describe_exit(status: int) -> str:
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the kernel then keeps no child's exit status
-        return "in a way that is not known, since this process ignores SIGCHLD"
-    return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return f"{how}; it last said: {escape_unprintable(said)}" if said else how
 
 
 class LocalClient(Client):
@@ -301,10 +294,6 @@ class LocalClient(Client):
         self.pid = daemon.pid
         self._stop_daemon = weakref.finalize(self, daemon.stop)
         daemon.set_client_to_notify(self)
-
-    def fail_after_daemon_exit(self, error: ConnectError) -> None:
-        """Makes every wait raise `error`, since the daemon has ended. Called in any thread."""
-        self._fail_all_streams(error)
 
     def close(self) -> None:
         """Closes every stream opened through this client, and ends the daemon."""

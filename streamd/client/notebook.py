@@ -50,24 +50,26 @@ _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 _SWATCH: Final = "display:inline-block;width:10px;height:10px;margin-right:4px;outline:1px solid rgba(128,128,128,.6)"
 
 
-def render_batch(batch: ShownBatch, find_names: FindNames) -> str:
-    """Renders up to 32 rows of a batch, fewer if the pictures would exceed the size limit; all text is escaped.
-
-    `find_names` returns the file names that it knows, by sample id.
-    """
-    return _render_rows(batch, find_names, _SHOWN_ROWS, _LARGE_PX, _MAX_BYTES)
-
-
 def render_batch_page(batch: ShownBatch, files: Mapping[int, str]) -> str:
     """Renders a complete HTML page with every row of a batch at full resolution; `files` are names by sample id."""
     head = f'<head><meta charset="utf-8"><title>{_escape_text(format_batch_heading(batch))}</title></head>'
-    return f"<!doctype html><html>{head}<body>{_render_rows(batch, lambda _: files, len(batch))}</body></html>\n"
+    body = render_batch(batch, lambda _: files, len(batch), None, math.inf)
+    return f"<!doctype html><html>{head}<body>{body}</body></html>\n"
 
 
-def _render_rows(
-    batch: ShownBatch, find_names: FindNames, rows: int, max_side: int | None = None, max_bytes: float = math.inf
+def render_batch(
+    batch: ShownBatch,
+    find_names: FindNames,
+    rows: int = _SHOWN_ROWS,
+    max_side: int | None = _LARGE_PX,
+    max_bytes: float = _MAX_BYTES,
 ) -> str:
-    """Renders the first rows of a batch with a heading, as many as `rows` and the bytes of their pictures allow."""
+    """Renders the first rows of a batch with a heading, by default as a notebook shows it; all text is escaped.
+
+    find_names: returns the file names that it knows, by sample id.
+    rows: how many rows at most; fewer if their pictures would exceed `max_bytes`.
+    max_side: the longer side in pixels to which larger images are subsampled; None for none.
+    """
     display = BatchDisplay(batch, rows, max_side)
     files = find_names([caption.sample_id for caption in display.captions if caption.sample_id != PAD_ID])
     tiles: list[str] = []

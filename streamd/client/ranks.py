@@ -22,11 +22,7 @@ _MPI: Final = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH and Intel MPI
 )
 _SLURM: Final = ("SLURM_PROCID", "SLURM_NTASKS")
-_TRAINING_TASKS: Final = (
-    "chief",
-    "master",
-    "worker",
-)  # the tasks of a TF_CONFIG that train, in the order of their ranks
+_TRAINING_TASKS: Final = ("chief", "master", "worker")  # of a TF_CONFIG, in the order of their ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +75,10 @@ def find_library_ranks(modules: Mapping[str, Any]) -> list[ProcessRank]:
     These are torch.distributed, jax.distributed and Keras's distribution. Nothing is imported: `modules` is
     sys.modules.
     """
-    found: list[ProcessRank] = []
+    found: list[tuple[str, int, int]] = []
     torch = modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
-        found.append(_describe_library_rank("torch.distributed", torch.get_rank(), torch.get_world_size()))
+        found.append(("torch.distributed", torch.get_rank(), torch.get_world_size()))
     jax = modules.get("jax")
     is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
     if is_initialized is None:  # JAX before 0.5.1 has no public way to ask
@@ -90,22 +86,18 @@ def find_library_ranks(modules: Mapping[str, Any]) -> list[ProcessRank]:
         is_initialized = partial(bool, getattr(state, "client", None))
     # Counting the processes starts JAX's backend, so it is done only where the library is initialized.
     if jax is not None and is_initialized():
-        found.append(_describe_library_rank("jax.distributed", jax.process_index(), jax.process_count()))
+        found.append(("jax.distributed", jax.process_index(), jax.process_count()))
     keras = getattr(modules.get("keras"), "distribution", None)
     distribution = None if keras is None else keras.distribution()
     processes = getattr(distribution, "num_processes", getattr(distribution, "_num_process", 1))
-    several = [each for each in found if each.world > 1]
+    found = [each for each in found if each[2] > 1]
     if distribution is not None and processes > 1:
         rank, shards = distribution._process_id, processes  # noqa: SLF001 - Keras before 3.15 has nothing public
         if hasattr(distribution, "data_shard_id"):
             # Processes that hold parts of one replica of the model take the same batches.
             rank, shards = distribution.data_shard_id, min(processes, distribution.num_model_replicas)
-        several.append(_describe_library_rank("keras.distribution", rank, shards))
-    return several
-
-
-def _describe_library_rank(library: str, rank: int, world: int) -> ProcessRank:
-    return _check_rank(rank, world, f"{library} (rank {rank} of {world})")
+        found.append(("keras.distribution", rank, shards))
+    return [_check_rank(rank, world, f"{library} (rank {rank} of {world})") for library, rank, world in found]
 
 
 def _find_launcher_ranks(environ: Environment) -> Iterator[ProcessRank]:

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice, repeat
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from msgspec.structs import replace
@@ -145,10 +144,8 @@ class Stream:
 
     @property
     def _rank_steps(self) -> RankSteps:
-        subscription = self._subscription
-        return RankSteps(
-            self._served_spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
-        )
+        whole, how = self._served_spec.batches, self._subscription
+        return RankSteps(whole, self.rank, self.world, how.uneven, how.epochs)
 
     def _set_start_position(self, start: Token | Cursor | None) -> None:
         """Sets the position from a token, from a cursor with an empty account, or to the first batch."""
@@ -159,9 +156,7 @@ class Stream:
             self._tally = start_tally(start if isinstance(start, Cursor) else Cursor(), whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(encode_token, whose, self._tally.take_snapshot())
         self._start_token = self._last_token  # the same object until a batch is taken
-        self._rebatcher = Rebatcher(
-            self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
-        )
+        self._rebatcher = Rebatcher(self._split, self.rank, self.world, token.rows if token else 0)
         self._clock = EpochClock()
 
     def _note_place(self) -> None:
@@ -220,9 +215,7 @@ class Stream:
 
     def __len__(self) -> int:
         """The number of steps of a whole epoch."""
-        return self._split.count_steps(
-            [Segment(0, self._rank_steps.steps_per_epoch, self._subscription.rank, self._subscription.world)]
-        )
+        return self._split.count_steps([Segment(0, self._rank_steps.steps_per_epoch, self.rank, self.world)])
 
     @property
     def steps_left(self) -> int:
@@ -438,9 +431,7 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getitem__(self, place: object) -> NoReturn:
@@ -587,7 +578,7 @@ class Stream:
         if not self._count_epoch_steps_left():
             return None
         tally = self._tally
-        after = tally.cursor.after_step(self._subscription.rank, self._subscription.world)
+        after = tally.cursor.after_step(self.rank, self.world)
         received = self._wait_for_batch(after)
         tally.record_pixel_id(received.pixel_id)
         header = received.header
@@ -629,22 +620,22 @@ class Stream:
             raise _NotYetError
         if received is None:
             waiting = self._begin_wait("batch")
-            io_thread.set_immediate_lease_reports(now=bool(handoff.list_credit_blocking_batches()))
+            io_thread.returns.set_immediate_lease_reports(now=bool(handoff.list_credit_blocking_batches()))
             try:
                 received = handoff.take_batch(after, PROGRESS_DELAY_S)
                 if received is None:
                     # The daemon may have reduced the credit meanwhile, so ended leases are now reported however few
                     # they are.
-                    io_thread.set_immediate_lease_reports(now=True)
+                    io_thread.returns.set_immediate_lease_reports(now=True)
                     while (received := handoff.take_batch(after, waiting.next_wait_s())) is None:
                         waiting.check_wait_can_end()
             finally:
-                io_thread.set_immediate_lease_reports(now=False)
+                io_thread.returns.set_immediate_lease_reports(now=False)
                 waiting.end_wait()
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        io_thread.add_loop_wait_ns(waited_ns)
+        io_thread.loop_waited_ns += waited_ns
         return received
 
     def _begin_wait(self, wanted: str, *, for_batch: bool = True) -> WaitPolicy:

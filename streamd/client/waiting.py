@@ -56,11 +56,6 @@ class AbsenceReporter:
         print_stderr_line(describe_absence(), after_progress=is_first)
         return True
 
-    def report_return(self, now_s: float, text: str) -> None:
-        """Prints that the daemon is back, unless another stream of the client has printed it."""
-        if self.end_absence(now_s):
-            print_stderr_line(text)
-
     def end_absence(self, now_s: float) -> bool:
         """Ends the present absence, and returns whether any line was printed for it."""
         with self._lock:
@@ -192,6 +187,8 @@ class WaitPolicy:
 
     def _report_return(self, now_s: float) -> None:
         if self._return_text:
-            away_s = now_s - self._away_since_s
-            self.reporter.report_return(now_s, f"{self._return_text} after {away_s:.0f} s; {self.describe_place()}")
+            # Another stream of the client may have printed it.
+            if self.reporter.end_absence(now_s):
+                away_s = now_s - self._away_since_s
+                print_stderr_line(f"{self._return_text} after {away_s:.0f} s; {self.describe_place()}")
             self._return_text = ""

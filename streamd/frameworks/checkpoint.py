@@ -159,17 +159,14 @@ def _write_state(folder: Path, content: dict[str, Any], arrays: Sequence[Array])
             dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
             records.append({"dtype": dtype, "shape": array.shape, "digest": _compute_digest(data)})
             file.write(data)
-        _flush_and_sync_file(file.fileno(), file.flush)
+        file.flush()
+        os.fsync(file.fileno())
     body = {"content": content, "arrays": records}
     with (folder / _STATE).open("w", encoding="utf-8") as text:
         json.dump({"version": _VERSION, "digest": _compute_digest(json.dumps(body).encode()), "body": body}, text)
-        _flush_and_sync_file(text.fileno(), text.flush)
+        text.flush()
+        os.fsync(text.fileno())
     _sync_folder(folder)
-
-
-def _flush_and_sync_file(descriptor: int, flush: Callable[[], None]) -> None:
-    flush()
-    os.fsync(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -24,15 +24,11 @@ class ReceiptFile:
 
     def __init__(self, path: Path, known: int = 0) -> None:
         self.path = path
-        self._written = known
-
-    def has_new_receipts(self, receipts: Sequence[Receipt]) -> bool:
-        """Returns whether some of a stream's `receipts` were not written yet."""
-        return len(receipts) > self._written
+        self.written = known
 
     def append_new_receipts(self, receipts: Sequence[Receipt]) -> None:
         """Appends those of a stream's `receipts` that were not written yet, durably. Raises OSError."""
-        if new := receipts[self._written :]:
+        if new := receipts[self.written :]:
             check_regular_file(self.path)
             with self.path.open("ab+") as file:
                 # A process that was killed, or found the disk full, may have left a part of a line. No reader could
@@ -45,4 +41,4 @@ class ReceiptFile:
                 file.write("".join(f"{each.to_json()}\n" for each in new).encode())
                 file.flush()
                 os.fsync(file.fileno())
-            self._written += len(new)
+            self.written += len(new)

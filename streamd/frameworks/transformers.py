@@ -105,10 +105,6 @@ class _PositionKeeper:
 
     on_epoch_end = on_step_end
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - the Trainer's
-        """Writes the last receipts."""
-        self._append_receipts()
-
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - see above
         """Refuses a batch size with which the Trainer would weigh the loss of a last, shorter batch wrongly."""
         data = others.get("eval_dataloader")
@@ -124,9 +120,11 @@ class _PositionKeeper:
         self._append_receipts()
         return {"args": {}, "attributes": {} if self._data is None else self._data.state_dict()}
 
-    def _append_receipts(self) -> None:
+    def _append_receipts(self, *_: Any, **__: Any) -> None:
         if self._data is not None and self._receipts is not None:
             self._receipts.append_new_receipts(self._data.stream.receipts)
+
+    on_train_end = _append_receipts
 
 
 if TYPE_CHECKING:

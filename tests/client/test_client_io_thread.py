@@ -264,7 +264,7 @@ def test_a_single_release_is_delayed_unless_the_loop_waits_for_it(
     wait_until(one.rests, "the thread is done with the batch, and would not see its release by chance")
     one.io_thread.build_lease_end(received)()
     assert not daemon.has_message(100)
-    one.io_thread.set_immediate_lease_reports(now=True)
+    one.io_thread.returns.set_immediate_lease_reports(now=True)
     assert daemon.receive() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
@@ -339,7 +339,7 @@ def test_a_lease_shared_with_a_forked_child_is_retired_when_it_ends(daemon: Daem
     assert in_a_forked_child(lambda: None) == 0
     for received in [*before, one.take()]:
         one.io_thread.build_lease_end(received)()
-    one.io_thread.set_immediate_lease_reports(now=True)
+    one.io_thread.returns.set_immediate_lease_reports(now=True)
     told: list[int] = []
     retired: list[int] = []
     while len(told) < 3:

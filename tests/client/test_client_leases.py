@@ -6,6 +6,7 @@ import os
 from typing import cast
 
 import pytest
+from support.forked_child import in_a_forked_child
 
 from streamd.client import leases as module
 from streamd.client.handoff import Handoff
@@ -79,7 +80,7 @@ def test_a_lease_ends_once_whether_it_is_returned_or_its_batch_is_collected() ->
     del batches
     returns.return_lease(1, 1)
     assert returns.take_returned_leases(1) == [0, 1]
-    assert not returns
+    assert not returns.returned
 
 
 def test_a_slow_loop_wakes_the_io_thread_once_a_report_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +159,16 @@ def test_each_dropped_batch_is_reported_once_and_the_last_one_ends_the_lifeline(
 def test_a_lease_held_at_a_fork_is_reported_as_retired(ended: EndedConnection, line: Line) -> None:
     ended.before_fork()
     ended.return_lease(3)
+    assert line.reports == [("retired", (3,))]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_is_known_to_an_ended_connection_whose_thread_is_gone(line: Line) -> None:
+    import streamd.client.io_thread  # noqa: F401, PLC0415 - calls it around each fork
+
+    one = EndedConnection(cast("Lifeline", line), (7, 1), "train", {3: (0, 3)}, ())
+    assert in_a_forked_child(lambda: None) == 0
+    one.return_lease(3)
     assert line.reports == [("retired", (3,))]
 
 

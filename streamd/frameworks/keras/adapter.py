@@ -40,13 +40,10 @@ from streamd.frameworks import import_library, tensorflow, torch
 from streamd.frameworks.keras.calls import (
     DATASET_REMEDIES,
     VALIDATION_SPLIT_REMEDY,
-    FinishedSteps,
-    FitBegin,
+    PendingSteps,
     check_arguments,
     check_epochs_left,
     find_calling_epoch_iterator,
-    find_calling_strategy,
-    find_first_epoch,
     find_model_graph,
     find_new_keras_call,
     find_or_create_reader,
@@ -84,21 +81,16 @@ class _CallSettings(NamedTuple):
 
 
 class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
-    """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`.
+    """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`: see `fit_data`, which makes it.
 
-    An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
-    `steps` steps, across the stream's epochs. `evaluate`, `predict` and validation take the first steps of the
-    subscription's first epoch.
-
-    `len` is the number of steps of an epoch. A loop over the adapter trains: it is one more epoch, as in `fit`. If
-    `evaluate` was given, or left out and the stream has no shuffle, each loop begins at index 0 of the same epoch.
-    `class_names` are the target's classes; `labels` and `names()` correspond to the rows of the last `predict`.
+    `len` is the number of steps of an epoch. `class_names` are the target's classes; `labels` and `names()` correspond
+    to the rows of the last `predict`.
     """
 
     def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None, evaluate: bool | None = None) -> None:
         super().__init__()
         self.feed = feed
-        self.finished_steps: FinishedSteps | None = None  # set by ResumeCallback, to track finished batches
+        self.pending_tokens: PendingSteps[MakeToken] | None = None  # set by ResumeCallback, to track finished batches
         self.on_batch: Callable[[Batch], None] | None = None  # called with each batch that goes to the model
         self.guard_fetch: Callable[[], AbstractContextManager[None]] = nullcontext  # entered around each wait
         self.convert = build_converter(keras.backend.backend())
@@ -112,9 +104,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._settings_by_iterator: weakref.WeakKeyDictionary[EpochIterator, _CallSettings] = (
             weakref.WeakKeyDictionary()
         )
-        # For the next epoch of `fit`, if it completes one of an earlier run: the steps left, and whether they are still
-        # wanted, which they are not once the `fit` that set them is over.
-        self._epoch_rest: tuple[int, Callable[[], bool]] | None = None
+        # Set by ResumeCallback for the next epoch of `fit`, if it completes one of an earlier run: the steps left, and
+        # whether they are still wanted, which they are not once the `fit` that set them is over.
+        self.epoch_rest: tuple[int, Callable[[], bool]] | None = None
         self.epoch_steps = 0  # steps in this process of the epoch of `fit` that began last
         self.is_own_epoch = True  # that epoch is one of the stream, or the rest of one
         self._method = "fit"  # the method that began last
@@ -136,12 +128,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         another stream or order.
         """
         self.reader.seek(token, after=after)
-        self._batch_ahead = self._epoch_rest = None
+        self._batch_ahead = self.epoch_rest = None
         return self.stream.steps_left
-
-    def set_interrupted_epoch_steps(self, steps: int, is_wanted: Callable[[], bool]) -> None:
-        """Makes the next epoch of `fit` have `steps` steps, unless `is_wanted()` is false when it begins."""
-        self._epoch_rest = steps, is_wanted
 
     @property
     def spec(self) -> StreamSpec:
@@ -211,15 +199,14 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     # --- looking at batches
 
     def __len__(self) -> int:
-        """The number of steps of an epoch."""
+        """The number of steps of an epoch, as given to `fit_data`."""
         return self._own_settings.steps
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Iterates over copies of the batches of one pass, as the model receives them.
+        """Iterates over copies of the batches of one pass, as the model receives them: see `fit_data`.
 
-        A pass is one more epoch, as in `fit`, or the rest of one that was left early; `fit` then continues after it. It
-        begins at index 0 of the same epoch instead if loops evaluate; `fit` then continues where it was. `sample_ids`,
-        `labels` and `names()` do not change. Raises ConfigError while one of Keras's methods reads the stream, and when
+        `fit` then continues after it, or where it was if loops evaluate. `sample_ids`, `labels` and `names()` do not
+        change. Raises ConfigError while one of Keras's methods reads the stream, and when
         the subscription has no epoch left.
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
@@ -296,9 +283,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if method != "fit":
             return self.reader.restart_stream(), self.find_call_settings(asking).steps
         rest: int | None = None
-        if self._epoch_rest is not None:
-            left, is_wanted = self._epoch_rest
-            rest, self._epoch_rest = left if is_wanted() else None, None
+        if self.epoch_rest is not None:
+            left, is_wanted = self.epoch_rest
+            rest, self.epoch_rest = left if is_wanted() else None, None
         stream, usual = self.stream, self.num_batches
         self.is_own_epoch = rest is None and usual == len(stream)
         # This first brings the stream back to the position of `fit`, whose steps and epochs left are read below.
@@ -315,7 +302,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if self._looks_ahead:
             self._make_given_token = partial(str, stream.token)
         self.epoch_steps = first
-        self._report_unrestored_place(find_first_epoch(running))
+        self._report_unrestored_place(running)
         # For an own epoch this is an upper bound: one that was begun earlier ends before.
         return batches, usual if self.is_own_epoch else first
 
@@ -325,14 +312,19 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self.reader.seek(self._make_given_token())
         self._batch_ahead = None
 
-    def _report_unrestored_place(self, begin: FitBegin | None) -> None:
+    def _report_unrestored_place(self, running: list[FrameType]) -> None:
         """Prints a line where a `fit` restores weights, or an epoch's number, and not the position in the stream."""
         from streamd.frameworks.keras.resume import ResumeCallback  # noqa: PLC0415 - it imports this module
 
-        if begin is None or any(isinstance(each, ResumeCallback) for each in begin.callbacks):
+        # Only the first epoch of a `fit` is looked at.
+        known = running[0].f_locals if running else {}
+        given = known.get("callbacks")
+        if not isinstance(given, keras.callbacks.CallbackList) or known.get("epoch") != known.get("initial_epoch"):
             return
-        name, stream = self.spec.name, self.stream
-        backup = next((each for each in begin.callbacks if isinstance(each, keras.callbacks.BackupAndRestore)), None)
+        if any(isinstance(each, ResumeCallback) for each in given.callbacks):
+            return
+        name, stream, first = self.spec.name, self.stream, int(known["epoch"])
+        backup = next((each for each in given.callbacks if isinstance(each, keras.callbacks.BackupAndRestore)), None)
         is_at_beginning = stream.epoch == 0 and stream.steps_left == len(stream)
         if backup is not None:
             print_stderr_line(
@@ -340,11 +332,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
                 "started again would train a later epoch on the samples of epoch 0; write  "
                 "callbacks=[ResumeCallback(data, DIR)]  in its place, which restores both"
             )
-        elif begin.epoch and is_at_beginning:
+        elif first and is_at_beginning:
             print_stderr_line(
-                f"fit begins with epoch {begin.epoch}, and stream {name!r} with epoch 0: weights of that epoch meet "
+                f"fit begins with epoch {first}, and stream {name!r} with epoch 0: weights of that epoch meet "
                 "samples that they were trained on; write  callbacks=[ResumeCallback(data, DIR)],  which restores "
-                f"weights and position, or  stream.advance_to_epoch({begin.epoch})  before fit"
+                f"weights and position, or  stream.advance_to_epoch({first})  before fit"
             )
 
     def record_taken_batch(self, batch: Batch) -> None:
@@ -366,8 +358,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if self._method != "fit":
             return
         self._make_given_token = taken.make_token
-        if self.finished_steps is not None:
-            self.finished_steps.add_step(taken.make_token)
+        if self.pending_tokens is not None:
+            self.pending_tokens.unfinished.append(taken.make_token)
 
     def end_epoch(self, *, is_short: bool) -> None:
         """Ends an epoch whose batches have run out; `is_short`: it had fewer steps than Keras was told.
@@ -430,29 +422,10 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         asking = find_calling_epoch_iterator()
         return self._fit_settings.steps if asking is None else self.find_call_settings(asking).steps
 
-    @property
-    def own_steps(self) -> int:
-        """The steps of an epoch as given to `fit_data`."""
-        return self._own_settings.steps
-
     def find_call_settings(self, asking: AskingIterator) -> _CallSettings:
         """Returns the settings of the call that owns this iterator; without one, those given to `fit_data`."""
         iterator = asking() if asking is not None else None
         return self._own_settings if iterator is None else self._settings_by_iterator.get(iterator, self._own_settings)
-
-    @property
-    def batch_size(self) -> int:
-        return self.stream.spec.batch_size
-
-    @property
-    def has_partial_batch(self) -> bool:
-        return self.partial_batch_size is not None
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        spec = self.stream.spec
-        left = spec.samples % spec.batch_size
-        return left if left and spec.remainder == "keep" else None
 
     def _find_batch_row_counts(self) -> set[int]:
         """Returns the row counts of batches that are certain to come; a rank's last batch may be dropped."""
@@ -471,7 +444,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises ConfigError if replicas or devices cannot share the batches.
         """
-        strategy, asking = find_calling_strategy(), find_calling_epoch_iterator()
+        asking = find_calling_epoch_iterator()
+        # Only Keras's own iterator, which requests the dataset, knows the strategy of the model that is fed.
+        strategy = getattr(None if asking is None else asking(), "_distribute_strategy", None)
         distribute = import_library("tensorflow", "train", "Keras on TensorFlow").distribute
         # These two are supported. TensorFlow's default strategy splits nothing, and the rest are refused by
         # `FitEpochs._variant_tensor`: Keras 3 fails under MultiWorkerMirroredStrategy with any data.
@@ -498,15 +473,15 @@ AskingIterator = weakref.ref[EpochIterator] | None
 
 
 def convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
-    """Converts each array for the backend, and keeps the structure."""
-    return tuple(map_arrays(convert, part) for part in arrays)
-
-
-def map_arrays(function: Convert, part: Any) -> Any:
-    """Applies a function to the arrays of one part of a batch: an array, a dict of arrays or None."""
-    if isinstance(part, Mapping):
-        return {name: function(array) for name, array in part.items()}
-    return None if part is None else function(part)
+    """Converts each array for the backend, and keeps the structure: each part is an array, a dict of arrays or None."""
+    return tuple(
+        {name: convert(array) for name, array in part.items()}
+        if isinstance(part, Mapping)
+        else None
+        if part is None
+        else convert(part)
+        for part in arrays
+    )
 
 
 class FitSteps:
@@ -722,8 +697,9 @@ def build_converter(backend: str) -> Convert:
     """
     if backend == "tensorflow":
         return tensorflow.tensor
+    # The youngest generation has what the last step left; a full collection takes milliseconds.
+    collect: Callable[[], object] = partial(gc.collect, 0)
     if backend == "jax":
-        collect: Callable[[], object] = _collect_youngest_garbage
         # JAX's own hook is cheap. A version that has none is called by a garbage collection.
         with suppress(ImportError, AttributeError):
             collect = import_module("jaxlib._jax").collect_garbage
@@ -737,18 +713,11 @@ def build_converter(backend: str) -> Convert:
         if device.type != "cpu":
             move = torch.build_device_mover(library, device)
             return lambda array: move(torch.tensor(array))
-        return LeaseSparingConverter(
-            torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_youngest_garbage
-        )
+        return LeaseSparingConverter(torch.tensor, lambda array: library.from_numpy(array.copy()), collect)
     raise ConfigError(
         f"fit_data works with Keras on TensorFlow, JAX or torch, but here Keras runs on {backend}: set KERAS_BACKEND "
         "to one of these before Keras is imported"
     )
-
-
-def _collect_youngest_garbage() -> None:
-    """Collects the youngest generation, which has what the last step left; a full collection takes milliseconds."""
-    gc.collect(0)
 
 
 def check_distribution(row_counts: Iterable[int]) -> None:

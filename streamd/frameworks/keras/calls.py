@@ -1,7 +1,8 @@
 """The calls of Keras that read a stream: how they are found, which arguments they may have, and where they read.
 
 Keras passes an adapter neither the function that requests a batch, nor the arguments of the call, nor the callbacks of
-a `fit`, nor the length of its epochs. They are read from the stack. Imports Keras.
+a `fit`, nor the length of its epochs: `fit`, `evaluate` and validation call the same methods of an adapter, in the same
+order and without arguments, and callbacks come only after that. So all this is read from the stack. Imports Keras.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 from operator import index
@@ -129,22 +130,10 @@ def find_model_graph(model: Any) -> Any:
     return graph if is_graph else None
 
 
-def _has_own_method(model: Any, name: str) -> bool:
-    return getattr(type(model), name) is not getattr(keras.Model, name)
-
-
 def find_calling_epoch_iterator() -> weakref.ref[EpochIterator] | None:
     """Returns Keras's iterator whose method called the caller of this; None in a user's own loop."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
     return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
-
-
-def find_calling_strategy() -> Any:
-    """Returns the tf.distribute strategy of the model that is fed; None if there is none.
-
-    Only Keras's own iterator, which requests the dataset, knows the strategy.
-    """
-    return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
 
 
 # --- Rules for the arguments of fit, evaluate and predict that concern a stream.
@@ -154,15 +143,25 @@ def find_calling_strategy() -> Any:
 # returns what to write instead.
 
 
-Rule = Callable[[KerasCall, str], str | None]  # returns the objection to an argument's value; None if it is honoured
+# Returns the objection to an argument's value; None if it is honoured. Takes the call, the argument's name and value,
+# and the stream's data that it concerns: those of validation, or x.
+Rule = Callable[["KerasCall", str, Any, "StreamAdapter | None"], str | None]
+
+# Arguments that concern validation data alone, and what Keras takes them to be where they are left out.
+_VALIDATION_DEFAULTS: Final = {"validation_steps": None, "validation_batch_size": None, "validation_freq": 1}
 
 
 def check_arguments(call: KerasCall) -> None:
     """Raises ConfigError for the first argument that would be ignored; the message says what to write instead."""
     for name, rule in ARGUMENTS[call.method].items():
-        objection = None if rule is None else rule(call, name)
+        given = call.values.get(name)
+        if name in _VALIDATION_DEFAULTS and call.validation_parts is None:
+            objection = None if given in (None, _VALIDATION_DEFAULTS[name]) else _NO_VALIDATION_DATA
+        else:
+            data = call.validation if name in _VALIDATION_DEFAULTS else call.stream
+            objection = None if rule is None else rule(call, name, given, data)
         if objection is not None:
-            raise ConfigError(f"{call.method}({name}={_shorten(call.values.get(name))}): {objection}")
+            raise ConfigError(f"{call.method}({name}={_shorten(given)}): {objection}")
 
 
 def check_epochs_left(name: str, wanted: tuple[int, int], available: tuple[int, int]) -> None:
@@ -183,12 +182,12 @@ def _describe_epochs(epochs: int, steps: int) -> str:
     return f"{format_count(epochs, 'epoch')} ({format_count(steps, 'step')})"
 
 
-def _check_data(call: KerasCall, _: str) -> str | None:
+def _check_data(call: KerasCall, _: str, __: Any, data: StreamAdapter | None) -> str | None:
     step = {"fit": "train_step", "predict": "predict_step"}.get(call.method, "test_step")
-    return None if call.stream is None else _compare_with_model(call.model, step, call.stream)
+    return None if data is None else _compare_with_model(call.model, step, data)
 
 
-def _check_validation_data(call: KerasCall, _: str) -> str | None:
+def _check_validation_data(call: KerasCall, *_: Any) -> str | None:
     data, *beside = call.validation_parts or (None,)
     if call.validation is not None:
         if all(each is None for each in beside):
@@ -208,7 +207,7 @@ def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | Non
 
     `step` is the model's method that gets the arrays. A step or a loss of its own may use them in any way.
     """
-    if _has_own_method(model, step):
+    if getattr(type(model), step) is not getattr(keras.Model, step):
         return None
     spec, inputs, targets = data.spec, tuple(data.feed.inputs), data.feed.targets
     graph = find_model_graph(model)
@@ -230,7 +229,7 @@ def _compare_with_model(model: Any, step: str, data: StreamAdapter) -> str | Non
             )
     # A loss of Keras's would fail without targets.
     compiled = model._compile_loss  # noqa: SLF001 - nothing public says that there is one
-    has_loss = compiled is not None and not _has_own_method(model, "compute_loss")
+    has_loss = compiled is not None and type(model).compute_loss is keras.Model.compute_loss
     if step == "predict_step" or not has_loss:
         return None
     if not targets:
@@ -272,23 +271,17 @@ _OWN_VALUES: Final = {
 }
 
 
-def _check_own_value(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.stream is None or given is None or (name == "validation_split" and not given):
+def _check_own_value(_: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
+    if data is None or given is None or (name == "validation_split" and not given):
         return None
     # The adapter itself multiplies by the only class_weight.
-    return None if name == "class_weight" and call.stream.feed.class_weights is None else _OWN_VALUES[name]
+    return None if name == "class_weight" and data.feed.class_weights is None else _OWN_VALUES[name]
 
 
-def _check_batch_size(call: KerasCall, name: str) -> str | None:
-    given, data = call.values.get(name), call.stream
-    if name == "validation_batch_size":
-        if call.validation_parts is None:
-            return None if given is None else _NO_VALIDATION_DATA
-        data = call.validation
-        # Keras takes the size of other training data for validation too.
-        if call.stream is None:
-            given = given or call.values.get("batch_size")
+def _check_batch_size(call: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
+    # Keras takes the size of other training data for validation too.
+    if name == "validation_batch_size" and call.stream is None:
+        given = given or call.values.get("batch_size")
     if data is None or given is None or given == data.spec.batch_size:
         return None
     spec = data.spec
@@ -298,12 +291,7 @@ def _check_batch_size(call: KerasCall, name: str) -> str | None:
     )
 
 
-def _check_steps(call: KerasCall, name: str) -> str | None:
-    given, data = call.values.get(name), call.stream
-    if name == "validation_steps":
-        if call.validation_parts is None:
-            return None if given is None else _NO_VALIDATION_DATA
-        data = call.validation
+def _check_steps(_: KerasCall, name: str, given: Any, data: StreamAdapter | None) -> str | None:
     if data is None or given is None:
         return None
     try:
@@ -319,10 +307,7 @@ def _check_steps(call: KerasCall, name: str) -> str | None:
     )
 
 
-def _check_validation_freq(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.validation_parts is None:
-        return None if given in (None, 1) else _NO_VALIDATION_DATA
+def _check_validation_freq(_: KerasCall, __: str, given: Any, ___: StreamAdapter | None) -> str | None:
     if isinstance(given, list) or (isinstance(given, int) and given >= 1):
         return None
     return "give a whole number of epochs, 1 or more, or a list of the epochs after which to validate, counted from 1"
@@ -333,11 +318,10 @@ _NO_VALIDATION_DATA: Final = (
 )
 
 
-def _check_shuffle(call: KerasCall, name: str) -> str | None:
-    given = call.values.get(name)
-    if call.stream is None or given is None or given is True:
+def _check_shuffle(_: KerasCall, __: str, given: Any, data: StreamAdapter | None) -> str | None:
+    if data is None or given is None or given is True:
         return None
-    spec = call.stream.spec
+    spec = data.spec
     if given not in (True, False):
         return "a stream comes in the order that config.yaml says,  shuffle: full | none | chunk:  leave shuffle out"
     if given or spec.shuffle == "none":
@@ -451,22 +435,6 @@ class FirstEpoch(int):
         return self != 0 and self._is_running()
 
 
-class FitBegin(NamedTuple):
-    """The epoch with which a `fit` begins, counted from 0, and its callbacks."""
-
-    epoch: int
-    callbacks: list[Any]
-
-
-def find_first_epoch(running: list[FrameType]) -> FitBegin | None:
-    """Returns how the innermost of the `running` methods began, if it is a `fit` in its first epoch; else None."""
-    known = running[0].f_locals if running else {}
-    callbacks = known.get("callbacks")
-    if not isinstance(callbacks, keras.callbacks.CallbackList) or known.get("epoch") != known.get("initial_epoch"):
-        return None
-    return FitBegin(int(known["epoch"]), callbacks.callbacks)
-
-
 def find_fit_callbacks() -> Any:
     """Returns the CallbackList that is calling one of its callbacks. Raises ConfigError if there is none on the stack.
 
@@ -536,55 +504,33 @@ def _iterate_fit_calls(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
 Step = TypeVar("Step")
 
 
+@dataclass(slots=True)
 class PendingSteps(Generic[Step]):
-    """The batches that a model has received and not finished; they finish in the order in which it received them."""
+    """What is kept of each batch that a model has received and not finished; they finish in the order of `unfinished`.
 
-    def __init__(self) -> None:
-        self._pending: deque[Step] = deque()
-        self._done = 0  # finished steps of the epoch
+    done: the finished steps of the epoch.
+    last: what was kept of the last finished batch of all epochs; None before the first.
+    """
 
-    @property
-    def is_all_finished(self) -> bool:
-        """Whether the model has finished every batch that was added."""
-        return not self._pending
+    unfinished: deque[Step] = field(default_factory=deque)
+    done: int = 0
+    last: Step | None = None
 
     def begin_epoch(self) -> None:
         """Begins an epoch: forgets unfinished batches, and counts steps from 0."""
-        self._pending.clear()
-        self._done = 0
+        self.unfinished.clear()
+        self.done = 0
 
-    def add_step(self, step: Step) -> None:
-        """Adds a batch that goes to the model."""
-        self._pending.append(step)
-
-    def take_finished_steps(self, steps: int) -> list[Step]:
+    def finish_steps(self, steps: int) -> list[Step]:
         """Marks the epoch's first `steps` steps as finished, and returns those that are newly so.
 
         A trainer that executes several steps at once may report more steps than there were at an epoch's end, so only
         batches that were added count.
         """
-        new = [self._pending.popleft() for _ in range(min(steps - self._done, len(self._pending)))]
-        self._done += len(new)
+        new = [self.unfinished.popleft() for _ in range(min(steps - self.done, len(self.unfinished)))]
+        self.done += len(new)
+        self.last = new[-1] if new else self.last
         return new
-
-
-class FinishedSteps(PendingSteps[Callable[[], str]]):
-    """The position after the last batch on which a model was trained; each step is a function that makes its token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._place: Callable[[], str] | None = None
-
-    @property
-    def last_finished_token(self) -> str | None:
-        """The token of the last finished batch; None before the first."""
-        return None if self._place is None else self._place()
-
-    def mark_steps_finished(self, steps: int) -> int:
-        """Marks the epoch's first `steps` steps as finished, and returns how many of them really are."""
-        if finished := self.take_finished_steps(steps):
-            self._place = finished[-1]
-        return self._done
 
 
 # --- The position at which each call reads a stream: `fit` and loops continue, `evaluate` and `predict` begin anew.
@@ -593,11 +539,6 @@ class FinishedSteps(PendingSteps[Callable[[], str]]):
 
 
 ConvertBatch = Callable[[Batch], Any]
-
-
-def keep_batch(batch: Batch) -> Batch:
-    """Returns the batch, where `fit` converts it itself."""
-    return batch
 
 
 class _ReadingCall(NamedTuple):
@@ -621,18 +562,24 @@ class _ReadingCall(NamedTuple):
 
 
 class _PresentEpoch:
-    """The rest of the stream's present epoch. `steps` is what `convert` makes of its batches."""
+    """The rest of the stream's present epoch, which begins here. Raises ConfigError after the subscription's last.
 
-    def __init__(self, stream: FeedStream, convert: ConvertBatch, *, anew: bool) -> None:
+    steps: what `convert` makes of its batches; the batches themselves without one.
+    make_token: makes the token of the position at which the last of these batches left the stream.
+    """
+
+    def __init__(self, stream: FeedStream, convert: ConvertBatch | None, *, anew: bool = False) -> None:
         self._stream = stream
         self._convert = convert
         self._was_last = False  # the batch before was the epoch's last, as the stream announced
-        self.steps = next(stream.epochs(anew=anew, convert=self.take), None)  # None behind the last epoch
-        self._make_token: Callable[[], str] = partial(str, stream.token)
-
-    def make_token(self) -> str:
-        """Returns the token of the position at which the last of these batches left the stream."""
-        return self._make_token()
+        steps = next(stream.epochs(anew=anew, convert=self.take), None)
+        if steps is None:
+            raise ConfigError(
+                f"the subscription to {stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
+                "many epochs as all calls of fit and all loops take together"
+            )
+        self.steps = steps
+        self.make_token: Callable[[], str] = partial(str, stream.token)
 
     def take(self, batch: Batch) -> Any:
         """Converts a batch. Called by the stream, which gives the same batch again if an interrupt comes before."""
@@ -640,10 +587,10 @@ class _PresentEpoch:
             raise ReceiptError(
                 f"epoch {batch.epoch} has more steps than announced: batch {batch.index} came after its end"
             )
-        step = self._convert(batch)
+        step = batch if self._convert is None else self._convert(batch)
         was_last = not self._stream.steps_left
         # Behind this there is no call, at which an interrupt could be handled: what is not handed out is not noted.
-        self._make_token, self._was_last = batch.make_token, was_last
+        self.make_token, self._was_last = batch.make_token, was_last
         return step
 
 
@@ -677,9 +624,7 @@ class KerasReader:
             return "fit"
         asking, *outer = running
         call = _ReadingCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
-        for each in self._list_running_calls(outer):
-            if (each.method, call.method) != ("fit", "fit"):
-                self._raise_stream_in_use(call.method, each.method)
+        self.check_not_in_use(call.method, outer)
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
@@ -689,16 +634,14 @@ class KerasReader:
     def check_not_in_use(self, what: str, running: list[FrameType]) -> None:
         """Raises ConfigError if a call reads the stream that `what` would take away.
 
-        `running` has the frames of the calls in this thread.
+        `running` has the frames of the calls in this thread. A `fit` within another one takes nothing away.
         """
-        for each in self._list_running_calls(running):
-            self._raise_stream_in_use(what, each.method)
-
-    def _list_running_calls(self, frames: list[FrameType]) -> list[_ReadingCall]:
-        """Returns the calls that read this stream now; `frames` has the frames of calls in this thread."""
         self._calls = [each for each in self._calls if each.iterator() is not None]
-        here = {id(frame) for frame in frames}
-        return [each for each in self._calls if each.frame in here or each.is_running_in_other_thread()]
+        here = {id(frame) for frame in running}
+        for each in self._calls:
+            is_reading = each.frame in here or each.is_running_in_other_thread()
+            if is_reading and (each.method, what) != ("fit", "fit"):
+                self._raise_stream_in_use(what, each.method)
 
     def _raise_stream_in_use(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
@@ -707,14 +650,14 @@ class KerasReader:
             f"another batch: give {what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
-    def continue_fit_batches(self, *, whole: bool, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
+    def continue_fit_batches(self, *, whole: bool, convert: ConvertBatch | None = None) -> Iterator[Any]:
         """Returns batches to train on: the rest of the stream's present epoch if `whole`, else those of all epochs."""
         self._return_to_fit_place()
         if whole:
-            return self._begin_epoch(convert)[1]
-        return chain.from_iterable(self._begin_epoch(convert)[1] for _ in repeat(None))
+            return _PresentEpoch(self.stream, convert).steps
+        return chain.from_iterable(_PresentEpoch(self.stream, convert).steps for _ in repeat(None))
 
-    def restart_stream(self, *, for_loop: bool = False, convert: ConvertBatch = keep_batch) -> Iterator[Any]:
+    def restart_stream(self, *, for_loop: bool = False, convert: ConvertBatch | None = None) -> Iterator[Any]:
         """Returns batches to evaluate: those of the subscription's first epoch.
 
         for_loop: a user's own loop evaluates. Its first pass after `resume=` or `seek` goes on there.
@@ -725,11 +668,11 @@ class KerasReader:
         self._make_parked_token = None
         if not for_loop:
             self.stream.rewind()
-        present, steps = self._begin_epoch(convert, anew=for_loop)
+        present = _PresentEpoch(self.stream, convert, anew=for_loop)
         self._is_untouched = self._fit_place == self.stream.token
         # Set now, since a call that is interrupted never reports its end.
-        self._make_parked_token = present.make_token
-        return steps
+        self._make_parked_token = lambda: present.make_token()  # noqa: PLW0108 - each batch sets another
+        return present.steps
 
     @property
     def fit_place(self) -> str:
@@ -763,16 +706,6 @@ class KerasReader:
     def _forget_fit_place(self) -> None:
         self._fit_place = self._make_parked_token = None
         self._is_untouched = False
-
-    def _begin_epoch(self, convert: ConvertBatch, *, anew: bool = False) -> tuple[_PresentEpoch, Iterator[Any]]:
-        """Begins the next epoch of the stream. Raises ConfigError after the subscription's last."""
-        present = _PresentEpoch(self.stream, convert, anew=anew)
-        if present.steps is not None:
-            return present, present.steps
-        raise ConfigError(
-            f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
-            "many epochs as all calls of fit and all loops take together"
-        )
 
 
 _readers: Final[weakref.WeakValueDictionary[int, KerasReader]] = weakref.WeakValueDictionary()

@@ -193,7 +193,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._pending_steps.begin_epoch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        steps = self._pending_steps.take_finished_steps(batch + 1)
+        steps = self._pending_steps.finish_steps(batch + 1)
         loss = (logs or {}).get("loss")
         if loss is None or math.isfinite(loss):
             return
@@ -225,7 +225,7 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
 
     def _add_pending_step(self, batch: Batch) -> None:
         labels = {name: batch.labels[name] for name in self._data.feed.array_names if name in batch.labels}
-        self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
+        self._pending_steps.unfinished.append(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
     def _fetch_batch(self, stream: str, step: StepRecord) -> Batch:
         batch = self._client.batch(stream, step.epoch, step.index)

@@ -13,7 +13,6 @@ import random
 import re
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -29,10 +28,10 @@ from streamd.core.text import format_count
 from streamd.errors import ConfigError, NoCopyError
 from streamd.frameworks import import_library
 from streamd.frameworks.checkpoint import Checkpoints, SavedState
-from streamd.frameworks.keras.adapter import StreamAdapter
+from streamd.frameworks.keras.adapter import MakeToken, StreamAdapter
 from streamd.frameworks.keras.calls import (
-    FinishedSteps,
     FirstEpoch,
+    PendingSteps,
     check_data_of_running_fit,
     find_fit_callbacks,
     is_callback_in_running_fit,
@@ -109,7 +108,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._data = data
         self._every = every
         self._checkpoints = Checkpoints(Path(directory), keep, print_stderr_line)
-        self._finished_steps = data.finished_steps = FinishedSteps()
+        self._pending_tokens = data.pending_tokens = PendingSteps[MakeToken]()
         self._other_callbacks = OtherCallbacks([], print_stderr_line)
         # A state from within an epoch, which `on_epoch_begin` restores again after the other callbacks have run.
         self._resumed_state: tuple[SavedState, TrainingPlace] | None = None
@@ -144,7 +143,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         check_data_of_running_fit(self._data, "ResumeCallback", "ResumeCallback(data, DIR)")
         steps = self.params["steps"]
-        if steps != self._data.own_steps:
+        if steps != len(self._data):
             raise ConfigError(
                 f"ResumeCallback cannot count the steps with steps_per_epoch={steps}: give  fit_data(stream, "
                 f"steps={steps})"
@@ -170,7 +169,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore does, for another fit
         self._epoch = epoch
         self._begun_steps = self._done_steps = 0
-        self._finished_steps.begin_epoch()
+        self._pending_tokens.begin_epoch()
         # Keras has reset the metrics, and the other callbacks have begun the epoch. The saved run had done both before
         # its state was saved, so the state is restored once more.
         if self._resumed_state:
@@ -180,7 +179,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._resumed_state = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        done = self._begun_steps + self._finished_steps.mark_steps_finished(batch + 1)
+        self._pending_tokens.finish_steps(batch + 1)
+        done = self._begun_steps + self._pending_tokens.done
         self._total_steps += done - self._done_steps
         self._done_steps = done
         # The last step's state is saved in `on_epoch_end`, after the validation.
@@ -216,7 +216,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         Prints a line if they cannot be written, since the training goes on without them.
         """
-        if self._receipt_file is None or not self._receipt_file.has_new_receipts(self._data.stream.receipts):
+        if self._receipt_file is None or len(self._data.stream.receipts) <= self._receipt_file.written:
             return
         try:
             self._checkpoints.claim_folder(self._is_at_work)
@@ -235,7 +235,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         one execution: the state saved before remains the newest.
         """
         is_within_epoch = 0 < self._done_steps < self._count_epoch_steps()
-        if is_within_epoch and self._total_steps > self._saved_steps and self._finished_steps.is_all_finished:
+        if is_within_epoch and self._total_steps > self._saved_steps and not self._pending_tokens.unfinished:
             self._save_state(self._epoch, self._done_steps)
 
     def describe_saved_place(self) -> str | None:
@@ -251,11 +251,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return self._every != "epoch" and self._total_steps // self._every > self._saved_steps // self._every
 
     def _save_state(self, epoch: int, step: int, *, over: bool = False) -> None:
-        token = self._finished_steps.last_finished_token
-        if token is None:
+        if self._pending_tokens.last is None:
             return  # no step was finished since the state that there is
         packer = DataPacker(keras.ops)
-        place = TrainingPlace(epoch, step, self._total_steps, token, over=over)
+        place = TrainingPlace(epoch, step, self._total_steps, self._pending_tokens.last(), over=over)
         geometry = StepGeometry.from_data(self._data)
         interrupted = InterruptedEpoch(geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
         content = {
@@ -285,7 +284,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _resume_from_state(self, saved: SavedState) -> None:
         """Restores a state, moves the stream to its position, and says on stderr where the training continues."""
-        create_model_variables(self.model, self._data.build_example_arrays())
+        # Creates all variables that Keras would create in its first step, as Keras does on other backends.
+        self.model._symbolic_build(data_batch=self._data.build_example_arrays())  # noqa: SLF001 - as above
         self._restore_state(saved)
         content, place = saved.content, TrainingPlace(**saved.content["place"])
         # The saved learning rate is kept, and a program's that differs is reported.
@@ -307,7 +307,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             epoch = then or InterruptedEpoch(now, now.steps, min(place.step, now.steps), own=now.whole)
             rest = count_remaining_steps(epoch, now, left)
             if rest and not (epoch.own and now.whole):
-                self._data.set_interrupted_epoch_steps(rest, self._is_at_work)
+                self._data.epoch_rest = rest, self._is_at_work
             if rest > now.steps:
                 set_keras_epoch_steps(rest)
                 self._is_longer = True
@@ -368,11 +368,6 @@ class _SavedVariable(NamedTuple):
     shape: list[int]
     dtype: str
     number: int
-
-
-def create_model_variables(model: Any, example: tuple[Any, ...]) -> None:
-    """Creates all variables of a compiled model that Keras would create in its first step, from an example batch."""
-    model._symbolic_build(data_batch=example)  # noqa: SLF001 - Keras does so itself on all backends but TensorFlow
 
 
 def pack_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
@@ -500,11 +495,13 @@ class OtherCallbacks:
 
     def restore_callback_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
         """Restores the callbacks' attributes: the first callback of a kind gets the first state of that kind, etc."""
-        states = {(kind, number): state for kind, number, state in _number_within_kind(saved)}
-        for kind, number, callback in _number_within_kind(
-            [(_build_callback_kind(each), each) for each in self._callbacks]
-        ):
-            for name, packed in states.get((kind, number), {}).items():
+        left = list(saved)
+        for callback in self._callbacks:
+            found = next((each for each in left if each[0] == _build_callback_kind(callback)), None)
+            if found is None:
+                continue
+            left.remove(found)
+            for name, packed in found[1].items():
                 setattr(callback, name, unpack_value(packed, arrays, keras.ops))
 
 
@@ -518,16 +515,6 @@ def _snapshot_attributes(callback: Any) -> dict[str, ValueSnapshot]:
 
 def _build_callback_kind(callback: Any) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
-
-
-def _number_within_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
-    """Returns (kind, number within the kind, value) for each (kind, value)."""
-    seen: Counter[str] = Counter()
-    numbered = []
-    for kind, what in kinds:
-        numbered.append((kind, seen[kind], what))
-        seen[kind] += 1
-    return numbered
 
 
 # --- random generators
@@ -628,7 +615,7 @@ class ValueSnapshot:
     """A value's content at one time, to detect later changes. Values that are not plain data compare by identity."""
 
     text: str
-    arrays: tuple[Array, ...] = ()
+    arrays: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()  # dtype, shape and content of each
     other: Any = None
 
     @staticmethod
@@ -638,19 +625,14 @@ class ValueSnapshot:
             text = json.dumps(packer.pack_value(value))
         except UnkeptError:
             return ValueSnapshot("", other=value)
-        return ValueSnapshot(text, tuple(array.copy() for array in packer.arrays))
+        return ValueSnapshot(text, tuple((str(each.dtype), each.shape, each.tobytes()) for each in packer.arrays))
 
     def is_same_value(self, other: ValueSnapshot) -> bool:
         """Returns whether both snapshots show the same value.
 
         Changes within an object that is not plain data are not detected.
         """
-        if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
-            return False
-        return all(
-            one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
-            for one, two in zip(self.arrays, other.arrays, strict=True)
-        )
+        return (self.text, self.arrays) == (other.text, other.arrays) and self.other is other.other
 
 
 # --- Plans how to resume a training that was saved with other steps or another learning rate. Pure.

@@ -76,10 +76,8 @@ def loader(
         never among them: read batch.labels.
     weights: True yields `(images, labels, weights)`, every row with its weight, float32 (B,). Otherwise rows of weight
         0 (masked images, the padding of a last batch) are left out, which makes their batch shorter.
-    evaluate: True begins every pass anew at index 0 of the same epoch, so that a validation sees the same samples each
-        time, whatever was read before; only the first pass after `resume=` or `seek` goes on there. A pass that breaks
-        off gets a receipt `complete: false, ok: true`, and `epochs` of the subscription counts whole passes. Default:
-        True for a stream whose shuffle is none, else False.
+    evaluate: True begins every pass anew at index 0 of the same epoch, as in `keras.fit_data`. Default: True for a
+        stream whose shuffle is none, else False.
     keys: yields dicts with these two or, with weights, three keys, as models of transformers take their arguments:
         `keys=("pixel_values", "labels")`.
 

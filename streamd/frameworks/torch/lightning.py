@@ -41,17 +41,12 @@ class ReceiptCallback(Callback):  # type: ignore[misc]  # Lightning is not insta
                 self._files[data.stream] = ReceiptFile(path)
 
     def on_save_checkpoint(self, *_: Any) -> None:
-        """Lightning calls this in every rank, before it writes the file."""
-        self._append_receipts()
-
-    def on_train_end(self, *_: Any) -> None:
-        """Writes the receipt of the last epoch."""
-        self._append_receipts()
-
-    def _append_receipts(self) -> None:
+        """Writes new receipts. Lightning calls this in every rank: before it writes the file, and at the end."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for stream, file in self._files.items():
             file.append_new_receipts(stream.receipts)
+
+    on_train_end = on_save_checkpoint
 
 
 def _list_loaders(given: Any) -> list[Loader]:

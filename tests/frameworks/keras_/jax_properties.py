@@ -19,7 +19,7 @@ from streamd.errors import ConfigError
 from streamd.frameworks import import_library
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.calls import FinishedSteps
+from streamd.frameworks.keras.calls import PendingSteps
 
 pytestmark = pytest.mark.train
 
@@ -60,10 +60,11 @@ def test_a_batch_taken_ahead_is_given_again_after_an_evaluation_too() -> None:
 def test_a_batch_taken_ahead_is_not_finished() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
-    data.finished_steps = FinishedSteps()
+    data.pending_tokens = PendingSteps()
     recorder.model.fit(data, verbose=0, callbacks=[stop_after(1, recorder.model)])
-    data.finished_steps.mark_steps_finished(sys.maxsize)
-    assert data.finished_steps.last_finished_token == "0:1"  # noqa: S105 - a place in a stream
+    data.pending_tokens.finish_steps(sys.maxsize)
+    assert data.pending_tokens.last is not None
+    assert data.pending_tokens.last() == "0:1"
     assert stream.taken == steps(0, 3)
 
 

@@ -28,11 +28,10 @@ def test_each_iterator_takes_one_more_epoch_and_nothing_before_it_is_asked() -> 
 
 
 def test_a_part_of_a_batch_keeps_its_structure() -> None:
-    from streamd.frameworks.keras.adapter import map_arrays  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.adapter import convert_arrays  # noqa: PLC0415 - imports Keras
 
-    assert map_arrays(np.max, {"images": np.zeros(2), "angle": np.ones(2)}) == {"images": 0, "angle": 1}
-    assert map_arrays(np.max, None) is None
-    assert map_arrays(np.max, np.arange(3)) == 2
+    parts = {"images": np.zeros(2), "angle": np.ones(2)}, None, np.arange(3)
+    assert convert_arrays(parts, np.max) == ({"images": 0, "angle": 1}, None, 2)
 
 
 def test_a_strategy_that_shares_no_batches_is_refused_when_it_asks_for_a_dataset_of_tensorflow() -> None:

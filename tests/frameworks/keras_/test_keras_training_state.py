@@ -52,7 +52,7 @@ def taken(model: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def put_back(model: Any, state: dict[str, Any], arrays: list[Any]) -> None:
-    module().create_model_variables(model, EXAMPLE)
+    model._symbolic_build(data_batch=EXAMPLE)
     module().restore_variables(model, state, arrays, "run/step-0000004")
 
 
