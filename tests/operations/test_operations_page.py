@@ -56,7 +56,7 @@ def test_the_page_is_what_scripts_operations_would_write() -> None:
     assert with_parts(TEXT, PARTS) == TEXT
 
 
-# What is missing in tests/operations/operations_*.py belongs there; then run scripts/docs operations.
+# What is missing in tools/docs/operations_*.py belongs there; then run scripts/docs operations.
 @pytest.mark.parametrize(
     ("said", "there"),
     [

@@ -1,4 +1,4 @@
-"""The tables in docs/operations.md, from the code and the advice in tests/operations: `scripts/docs operations`."""
+"""The tables in docs/operations.md, from the code and the advice beside this file: `scripts/docs operations`."""
 
 from __future__ import annotations
 
