@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
@@ -45,7 +45,7 @@ _PICTURE: Final = re.compile(
     r'<img src="(?P<light>[^"]+)" alt="(?P<alt>[^"]*)">\s*</picture>'
 )
 _FOREIGN: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
-_ROW: Final = re.compile(r"^\| (?P<pages>\[.*?) \| (?P<answers>.*) \|$")
+_ROW: Final = re.compile(r"\| (?P<pages>\[.*?) \| (?P<answers>.*) \|")
 _FORWARD: Final = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>streamd</title><meta http-equiv="refresh" content="0; url=README.html">
 <a href="README.html">streamd</a></html>
@@ -88,7 +88,7 @@ def read_tree(text: str) -> list[Section]:
         entries = [
             Entry(_resolve(TREE, target), row["answers"])
             for line in body.splitlines()
-            if (row := _ROW.match(line))
+            if (row := _ROW.fullmatch(line))
             for target in _LINK.findall(row["pages"])
         ]
         # What stands in a list below the table: pages with a colon and what they say.
@@ -267,20 +267,30 @@ def _page_name(path: str) -> str:
     return path.removesuffix(".md")
 
 
+def run_sphinx(laid: Path, built: Path, tree: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Builds the pages of a folder, and returns what Sphinx has to say against them.
+
+    The tree goes onto the home page: for each part its options, as MyST has them, and its pages as Sphinx names them.
+    """
+    with tempfile.TemporaryDirectory() as trees:
+        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-E", "-q", "-d", trees]
+        command += ["-c", str(CONFIGURATION), str(laid), str(built)]
+        environment = {**os.environ, "STREAMD_SITE_TREE": json.dumps(list(tree))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    said = (done.stderr or done.stdout or "Sphinx failed").replace(f"{laid}/", "").splitlines()
+    return said if done.returncode else []
+
+
 def build_site(out: Path) -> list[str]:
-    """Builds the site into a folder, and returns what is wrong with it."""
+    """Builds the site into a folder, and returns what is wrong with it. What Sphinx refuses changes nothing there."""
     sections = read_tree((ROOT / TREE).read_text(encoding="utf-8"))
+    tree = [("", [_page_name(TREE)])]
+    tree += [(f":caption: {each.title}\n", [_page_name(entry.path) for entry in each.entries]) for each in sections]
     with tempfile.TemporaryDirectory() as name:
         laid, built = Path(name, "pages"), Path(name, "site")
         Layout(laid).lay_out()
-        tree = [("", [_page_name(TREE)])]
-        tree += [(f":caption: {each.title}\n", [_page_name(entry.path) for entry in each.entries]) for each in sections]
-        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-E", "-q", "-d"]
-        command += [f"{name}/trees", "-c", str(CONFIGURATION), str(laid), str(built)]
-        environment = {**os.environ, "STREAMD_SITE_TREE": json.dumps(tree)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return (done.stderr or done.stdout).replace(f"{laid}/", "").splitlines()
+        if faults := run_sphinx(laid, built, tree):
+            return faults
         (built / "index.html").write_text(_FORWARD, encoding="utf-8")
         write_texts(built, sections)
         for rest in (".buildinfo", "objects.inv", "_static/webpack-macros.html"):  # of no use to who reads
@@ -292,12 +302,17 @@ def build_site(out: Path) -> list[str]:
     return find_faults(out)
 
 
+def is_replaceable(out: Path) -> bool:
+    """Returns whether a site may be written to a place: nothing is there, an empty folder, or a former site."""
+    return not out.exists() or (out.is_dir() and (not any(out.iterdir()) or (out / MARK).is_file()))
+
+
 def main() -> int:
     """Builds the site, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="scripts/docs site", description="Builds the pages as a site.")
     parser.add_argument("out", type=Path, help="a folder that is new, empty, or holds a former site")
     out = parser.parse_args().out
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / MARK).is_file())):
+    if not is_replaceable(out):
         print(f"{out} holds something else than a site; name a folder that is new or empty", file=sys.stderr)
         return 1
     if faults := build_site(out):
