@@ -295,6 +295,7 @@ def build_site(out: Path) -> list[str]:
         write_texts(built, sections)
         for rest in (".buildinfo", "objects.inv", "_static/webpack-macros.html"):  # of no use to who reads
             (built / rest).unlink(missing_ok=True)
+        shutil.rmtree(built / "_sources", ignore_errors=True)  # Sphinx makes it, and puts nothing in
         if out.exists():
             shutil.rmtree(out)
         out.parent.mkdir(parents=True, exist_ok=True)
