@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.daemon_process import wait_until, write_images
 
 from streamd.config.load import load_config
@@ -177,3 +179,28 @@ def test_the_keras_program_trains_and_prints_its_receipt(desk: Desk) -> None:
 
     assert "missed=0, repeated=0" in said
     assert "ok=True" in said
+
+
+@pytest.mark.train
+@pytest.mark.timeout(900)
+def test_the_keras_program_for_masks_trains_on_photos_with_masks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for folder in ("photos", "masks"):
+        (tmp_path / folder).mkdir()
+    for number in range(16):
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / f"photos/{number}.jpg")
+        Image.fromarray(rng.integers(0, 21, (40, 50), np.uint8)).save(tmp_path / f"masks/{number}.png")
+    images = {
+        "photo": {"size": [32, 32]},
+        "mask": {"from": "{stem}.png", "root": "masks", "like": "photo", "mode": "index"},
+    }
+    stream = {"source": {"kind": "folder", "path": "photos"}, "labels": {}, "batch_size": 8, "images": images}
+    inputs, masks = (find_block("models.md", "python", has) for has in ("pictures = {", "ignore_class=255"))
+    program = (
+        f"import keras, streamd\nfrom streamd.frameworks.keras import normalization\n"
+        f"client = streamd.local({ {'streams': {'train': stream}}!r})\nstream = client.subscribe('train')\n"
+        f"{inputs}assert list(inputs) == ['photo'] and len(features) == 1\nstream.close()\n"
+        f"{masks.replace('epochs=10', 'epochs=1')}"
+    )
+
+    Desk(tmp_path).execute(program)
