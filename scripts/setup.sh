@@ -77,13 +77,17 @@ apt_get() { # who runs it, and its arguments; the lists are fetched only when th
     "${command[@]}" "$@" || { as_root apt-get --quiet --quiet update && "${command[@]}" "$@"; }
 }
 
-need_ray() { # 80 MB that no other part needs
-    local stamp=.venv/streamd-ray.lock
-    [[ "$(cat "$stamp" 2>/dev/null)" == "$(sha256sum <requirements/ray.txt)" ]] && return
-    say "installing requirements/ray.txt into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt
-    sha256sum <requirements/ray.txt >"$stamp"
+need_lock() { # a lock in requirements/ that goes into .venv beside that of the tests, for the one part that wants it
+    local lock="requirements/$1.txt" stamp=".venv/streamd-$1.lock"
+    [[ "$(cat "$stamp" 2>/dev/null)" == "$(sha256sum <"$lock")" ]] && return
+    say "installing $lock into .venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+    sha256sum <"$lock" >"$stamp"
 }
+
+need_ray() { need_lock ray; } # 80 MB
+
+need_sphinx() { need_lock site; } # 60 MB
 
 CHROMIUMS="chromium chromium-browser google-chrome google-chrome-stable"
 
@@ -97,6 +101,8 @@ need_chromium() {
     apt_get as_root install --yes --no-install-recommends chromium >/dev/null ||
         fail "Chromium was not installed; apt-get says why above. Any that is called one of these will do: $CHROMIUMS"
 }
+
+need_site() { need_sphinx && need_chromium; } # to build the pages, and to search in them
 
 need_pictures() { # of other makers: nothing is installed, the pictures are taken out of two of Debian's packages
     local folder

@@ -26,8 +26,8 @@ _EXTRAS: Final = ("serve", "train", "hdf5", "lmdb", "tiff", "ray")  # that scrip
 # Permissive, or, as the MPL is, binding for changes of that package's own files alone: streamd is MIT and ships none.
 LICENCES: Final = frozenset(
     {
-        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LLVM-exception", "MIT", "MIT-CMU",
-        "MPL-2.0", "OLDAP-2.8", "PSF-2.0", "Zlib",
+        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "CC0-1.0", "ISC", "LLVM-exception", "MIT",
+        "MIT-CMU", "MPL-2.0", "OFL-1.1", "OLDAP-2.8", "PSF-2.0", "Zlib",
     }
 )  # fmt: skip
 

@@ -92,7 +92,7 @@ class Part:
 # Marks with a part of their own; what is left is divided by the mark `long` alone.
 _OWN: Final = (
     "train or trainers or bench or abuse or mutants or systemd or browser or package or prometheus or proxy or "
-    "pictures or ray or fuzz"
+    "pictures or ray or fuzz or site"
 )  # fmt: skip
 QUICK: Final = (
     Part("lint", 2, ".venv/bin/ruff check --output-format concise"),
@@ -119,6 +119,7 @@ LONG: Final = (
     Part("prometheus", 50, cores=1, needs="prometheus"),
     Part("proxy", 16, cores=1, needs="nginx"),
     Part("pictures", 30, cores=1, needs="pictures"),
+    Part("site", 60, cores=1, needs="site"),
     Part("audit", 30, f"{PYTHON} tools/audit_packages.py", cores=1),
     Part("fuzz", 420, processes=CORES, alike=True),
 )  # fmt: skip
