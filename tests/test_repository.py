@@ -36,6 +36,7 @@ TRAINER_MODULES: Final = frozenset(  # of the two folders that all processes sha
     {
         "core.counters",
         "core.display",
+        "core.epoch_timing",
         "core.host",
         "core.receipt",
         "core.sampler",

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from streamd.client import Batch, connect
-from streamd.core.counters import EpochTiming, format_timing_lines
+from streamd.core.epoch_timing import EpochTiming, format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import compute_slot_bytes

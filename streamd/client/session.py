@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from streamd.core.counters import EpochTiming
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import Cursor, RankSteps, StreamSpec
 from streamd.core.text import format_count
 from streamd.errors import (

@@ -30,7 +30,7 @@ from streamd.client.leases import ReceivedBatch, check_ended_session_limit
 from streamd.client.session import ClientSession
 from streamd.client.sockets import CurveKeys
 from streamd.client.waiting import AbsenceReporter, WaitPolicy
-from streamd.core.counters import EpochClock, EpochTiming
+from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import Cursor, RankSteps, Segment, count_steps_left

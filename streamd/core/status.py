@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from streamd.core.counters import Bottleneck, EpochTiming
+from streamd.core.epoch_timing import Bottleneck, EpochTiming
 from streamd.core.spec import ImageMode, PixelType
 from streamd.core.text import format_count
 from streamd.limits import MAX_COUNT

@@ -19,7 +19,8 @@ import numpy as np
 
 from streamd.client.batch import Batch, build_leased_batch
 from streamd.core import log
-from streamd.core.counters import BatchEffort, ProcessStats
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchEffort
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BatchKey, Cursor, StreamSpec

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.counters import BOTTLENECK_ADVICE, EpochBottleneck, EpochTiming
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, EpochBottleneck, EpochTiming
 from streamd.core.sampler import RowStatus
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 from streamd.limits import MAX_OPEN_EPOCHS

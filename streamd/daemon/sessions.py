@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from streamd.core import log
-from streamd.core.counters import SupplyCounter
+from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import Cursor, StreamSpec
 from streamd.core.text import FIRST_KEY_USER, shorten_text
 from streamd.core.token import check_cursor, explain_order_mismatch

@@ -13,7 +13,8 @@ from typing import Final
 
 from streamd import __version__
 from streamd.core import log
-from streamd.core.counters import EpochTiming, ProcessStats, find_bottleneck
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import EpochTiming, find_bottleneck
 from streamd.core.spec import count_own_steps
 from streamd.core.status import (
     COUNTED_SPAN_S,

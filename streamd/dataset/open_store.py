@@ -25,7 +25,7 @@ from streamd.errors import ConfigError
 
 
 class LmdbStore(ChunkStore):
-    """Images in an LMDB file, each a chunk by itself. Once it has been written to, the store holds no sample any more.
+    """Images in an LMDB file, each a chunk by itself. Once the file is written to, the store holds no sample any more.
 
     The offset of each image was found when the samples were listed, and LMDB does not move what it has written. So a
     worker opens no LMDB: it locks nothing, registers no reader, and never follows numbers in a damaged file. The number

@@ -97,7 +97,7 @@ class ShardReader:
         return self.read_stored_bytes(sample_id, size, offset)
 
     def read_stored_bytes(self, sample_id: int, size: int, offset: int | None = None) -> bytes:
-        """Returns the `size` bytes that begin at `offset` in a sample's shard; None is where its image does.
+        """Returns `size` bytes of a sample's shard, from `offset` on; None means where its image begins.
 
         Raises as `read_image`, except that any size is allowed.
         """

@@ -84,7 +84,7 @@ def _load_upright(data: bytes, format_name: str) -> tuple[Image.Image, int]:
 
 
 def _find_level_steps(picture: ImageFile.ImageFile, data: bytes) -> int | None:
-    """Returns the largest level that the file may hold, where Pillow spreads levels of fewer bits over 8 or 16.
+    """Returns the largest level that the file may hold, where Pillow spreads levels of fewer bits; None elsewhere.
 
     Raises BadImageError unless every pixel is one number, which can be given as it is stored.
     """

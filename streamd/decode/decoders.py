@@ -19,7 +19,7 @@ from streamd.decode.geometry import Draw, Geometry
 from streamd.decode.jpeg import list_possible_geometries, read_jpeg_geometry
 from streamd.decode.raw import decode_raw_into_rows
 from streamd.decode.resize import BadFrameError, BadImageError, Row
-from streamd.decode.sniff import detect_format
+from streamd.decode.sniff import JPEG_START, detect_format
 
 __all__ = [
     "BadFrameError",
@@ -33,7 +33,7 @@ __all__ = [
     "read_geometry",
 ]
 
-_OTHER_MODES: Final = frozenset({"RGBA", "index", "raw"})  # than those whose pixels a JPEG has
+_OTHER_MODES: Final = frozenset({"RGBA", "index", "raw"})  # in which a JPEG is not served as it is decoded
 
 
 def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> Geometry:
@@ -51,7 +51,7 @@ def decode_image(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = No
     error the contents of the row are undefined.
     """
     # Standard case: a JPEG whose pixels are decoded as they are served.
-    if image.mode not in _OTHER_MODES and detect_format(data) == "JPEG":
+    if image.mode not in _OTHER_MODES and data.startswith(JPEG_START):
         return jpeg.decode_jpeg(data, row, image, draw)
     return decode_into_rows(data, [row], image, [draw])[0]
 

@@ -8,7 +8,7 @@ from typing import Final
 from streamd.decode.resize import BadImageError
 
 _BLOCK_BYTES: Final = 512  # as many zeros as a disk's block begin no other file
-_JPEG: Final = b"\xff\xd8\xff"
+JPEG_START: Final = b"\xff\xd8\xff"
 _MAGIC: Final[tuple[tuple[bytes | tuple[bytes, ...], str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
     ((b"GIF87a", b"GIF89a"), "GIF"),
@@ -101,7 +101,7 @@ _NONE_OF_OURS: Final = "neither JPEG, PNG, GIF, BMP, TIFF, WebP, AVIF nor PNM"
 
 def detect_format(data: bytes) -> str:
     """Returns the format of a file, by Pillow's name. Raises BadImageError, which names the file's kind, for others."""
-    if data.startswith(_JPEG):
+    if data.startswith(JPEG_START):
         return "JPEG"
     for magic, name in _MAGIC:
         if data.startswith(magic):

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.sampler import BadRow
 from streamd.core.spec import Cursor, OrderFacts, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus

@@ -28,7 +28,7 @@ from streamd.client.session import (
     OpenSocket,
     SendMessage,
 )
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
 from streamd.ipc.messages import (

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from streamd.core.counters import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck, BottleneckAdvice, EpochBottleneck
 
 
 def test_every_bottleneck_has_advice() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.core.counters import (
+from streamd.core.epoch_timing import (
     BOTTLENECK_ADVICE,
     BatchEffort,
     BatchSupply,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from support.opened_streams import Serve
 
-from streamd.core.counters import BatchSupply, ProcessStats
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchSupply
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob

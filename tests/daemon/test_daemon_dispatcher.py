@@ -13,7 +13,7 @@ from support.checked_epochs import number
 from support.daemon_process import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, Segment
 from streamd.errors import OtherVersionError
 from streamd.ipc.endpoint import descriptor_socket_path, socket_path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.sample_specs import SPEC
 
-from streamd.core.counters import BOTTLENECK_ADVICE, BatchSupply, EpochBottleneck, EpochTiming
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, BatchSupply, EpochBottleneck, EpochTiming
 from streamd.core.sampler import build_all_good_row_status
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import EpochSummary, EpochTracker

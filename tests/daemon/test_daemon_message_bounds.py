@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support.dispatcher_rig import WISH, DispatcherRig, dispatching
 
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, OrderFacts, Segment
 from streamd.daemon.monitor.http_server import LiveFeed
 from streamd.daemon.monitor.metrics import MetricsExposition

@@ -8,7 +8,8 @@ import pytest
 from support.dispatcher_rig import dispatching
 from support.opened_streams import Serve
 
-from streamd.core.counters import BatchSupply, EpochTiming, ProcessStats
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import COUNTED_SPAN_S, RESTING_S, DaemonStatus, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob

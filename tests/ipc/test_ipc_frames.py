@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_specs import SPEC, some_spec
 
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.sampler import BadRow
 from streamd.core.spec import Cursor, Segment
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus

@@ -39,7 +39,7 @@ from operations_table import PAGE, ROOT, places, prose, with_parts
 from streamd import limits
 from streamd.cli import main as streamd
 from streamd.core import status
-from streamd.core.counters import EpochBottleneck
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
 from streamd.daemon.monitor.metrics import MetricsExposition
@@ -104,7 +104,10 @@ def test_a_stream_is_stopped_in_words_like_these(piece: str) -> None:
 
 def test_the_statuses_of_http_are_those_that_are_answered() -> None:
     sources = "\n".join(path.read_text() for path in (ROOT / "streamd/daemon/monitor").glob("*.py"))
-    answered = set(re.findall(r"(?:build_text_response|build_response)\(\s*(\d{3})", sources)) - {"200", "204"}
+    answered = set(re.findall(r"(?:build_text_response|build_response|RequestDeclined)\(\s*(\d{3})", sources)) - {
+        "200",
+        "204",
+    }
     (paragraph,) = re.findall(r"^Status codes over HTTP: .*?\n\n", TEXT, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"\b[45]\d\d\b", paragraph)) == answered
 

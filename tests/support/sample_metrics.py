@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from streamd.core.counters import BatchSupply, EpochTiming, NumbersByGroup, ProcessStats, StageHistogram
+from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus, compare_sessions
 from streamd.daemon.batch_sender import BatchPreview
 from streamd.daemon.monitor.metrics import METRICS

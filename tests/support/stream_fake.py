@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamd.client import Batch, Client, Stream
 from streamd.client.arguments import Start
-from streamd.core.counters import EpochTiming
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import compute_layout

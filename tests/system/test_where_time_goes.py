@@ -11,7 +11,7 @@ from support.daemon_process import DaemonProcess, stream_config, wait_until, wri
 
 import streamd
 from streamd.client import Client, io_thread
-from streamd.core.counters import EpochTiming
+from streamd.core.epoch_timing import EpochTiming
 from streamd.ipc.messages import BatchReady, DaemonMessage, FrameHeader, decode_daemon_frame
 
 STEPS = 12

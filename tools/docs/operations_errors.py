@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from operations_table import code, table
 
 from streamd import errors
-from streamd.core.counters import EpochBottleneck
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
 from streamd.daemon.streams.quarantine import FAULT_KINDS

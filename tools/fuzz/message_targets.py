@@ -11,7 +11,7 @@ import numpy as np
 
 from fuzz.structures import build_msgpack_edit, edit_json
 from fuzz.target import FuzzTarget, RunCase
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.receipt import PlannedBatches, format_digest, sum_expected_lanes
 from streamd.core.sampler import BadRow, BadSample, SampleOrder, compute_batch_ids, compute_ids_of_batches
 from streamd.core.spec import Cursor, ImageSpec, LabelSpec, OrderId, PixelId, RankSteps, Segment, StreamSpec

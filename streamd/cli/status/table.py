@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
-from streamd.core.counters import BOTTLENECK_ADVICE, Bottleneck
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, Bottleneck
 from streamd.core.status import (
     STATE_WORDS,
     WELL_SHARED,

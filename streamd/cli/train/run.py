@@ -19,7 +19,7 @@ from streamd.cli.terminal import StopSignals
 from streamd.client import Client, Stream
 from streamd.client.arguments import Start
 from streamd.client.batch import BatchSplit
-from streamd.core.counters import format_timing_lines
+from streamd.core.epoch_timing import format_timing_lines
 from streamd.core.import_function import call_user_function, load_function
 from streamd.core.receipt import Receipt
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec

@@ -26,7 +26,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from streamd.core.counters import BUCKET_BOUNDS_S, EpochBottleneck, NumberName, StageHistogram, read_number
+from streamd.core.counters import BUCKET_BOUNDS_S, NumberName, StageHistogram, read_number
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import NodeStatus, SessionState, SessionStatus, StreamStatus
 from streamd.daemon.monitor.snapshot import MonitorSnapshot
 from streamd.daemon.streams.quarantine import FAULT_KINDS

@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from streamd.core.counters import BOTTLENECK_ADVICE, NumbersByGroup, ProcessStats, StageHistogram, read_number
+from streamd.core.counters import NumbersByGroup, ProcessStats, StageHistogram, read_number
 from streamd.core.display import format_stream_images
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE
 from streamd.core.status import (
     STATE_WORDS,
     DaemonStatus,

@@ -193,7 +193,9 @@ def read_sample_columns(
         _log.warning("%s: no column of %s is used; name its columns in labels", table.key, format_path(table.path))
     elif table is not None:
         found = read_requested_columns(table, asks, faults)
-        if images is not None and not faults.errors:  # rows of other widths are left out
+        if images is not None:
+            if faults.errors:  # rows of other widths are left out, so nothing fits the images any more
+                raise faults.errors.pop()
             columns.check_row_count(table.key, format_path(table.path), len(found[asks[0]].cells), images)
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     # Files of labels have a row for each row of the table, so they are read before `where` selects any rows.

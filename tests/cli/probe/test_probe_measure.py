@@ -9,7 +9,7 @@ import pytest
 
 from streamd.cli import probe
 from streamd.cli.probe import ProbeResult, TrainerRequest
-from streamd.core.counters import BatchSupply, EpochTiming, format_timing_lines
+from streamd.core.epoch_timing import BatchSupply, EpochTiming, format_timing_lines
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
 

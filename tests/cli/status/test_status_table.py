@@ -18,7 +18,7 @@ from streamd.cli.status.table import (
     format_rate,
     format_time_span,
 )
-from streamd.core.counters import BOTTLENECK_ADVICE, BatchSupply, Bottleneck, EpochBottleneck, EpochTiming
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE, BatchSupply, Bottleneck, EpochBottleneck, EpochTiming
 from streamd.core.status import (
     DaemonStatus,
     ImageStatus,

@@ -15,7 +15,7 @@ from support.transform_programs import forgotten
 
 from streamd.cli.train import run
 from streamd.cli.train.run import TrainingOptions, TrainingResult, train_model
-from streamd.core.counters import BatchSupply, EpochTiming
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import ImageSpec
 from streamd.decode.inference import read_spec
 from streamd.errors import ConfigError, LossError, ReceiptError

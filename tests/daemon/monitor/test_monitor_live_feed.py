@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.opened_streams import Serve
 from support.sample_metrics import SESSION, STATUS, STREAM, TIMING, Books, figures
 
-from streamd.core.counters import BOTTLENECK_ADVICE
+from streamd.core.epoch_timing import BOTTLENECK_ADVICE
 from streamd.core.status import STATE_WORDS, SessionState, StreamStatus
 from streamd.daemon.monitor import http_server as under_test
 from streamd.daemon.monitor.http_server import LiveFeed
