@@ -193,7 +193,10 @@ class Checks:
         self._arguments = arguments
         self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._running: dict[str, Part] = {}
+        # A part that begins while all of them are ended must not be missed.
+        self._lock = threading.Lock()
         self._groups: dict[str, int] = {}
+        self._is_ending = False
         self._unshown: list[Outcome] = []
         self._slowness = 100
         self.outcomes: dict[str, tuple[Outcome, str]] = {}
@@ -208,8 +211,10 @@ class Checks:
             while self._running:
                 self._collect()
         finally:
-            for group in self._groups.values():
-                _end_group(group, signal.SIGKILL)
+            with self._lock:
+                self._is_ending = True
+                for group in self._groups.values():
+                    _end_group(group, signal.SIGKILL)
 
     def _begin(self, part: Part) -> None:
         say(f"{part.name} (budget: {part.budget_s} s of processor time)")
@@ -240,21 +245,26 @@ class Checks:
             process = self._start(part, log)
             is_late = threading.Event()
             timer = threading.Timer(part.limit_s, _end_late_group, (process.pid, is_late))
+            timer.daemon = True
             timer.start()
             # The processor time of the part and of every process that it waited for.
             _, status, used = os.wait4(process.pid, 0)
             timer.cancel()
             process.returncode = os.waitstatus_to_exitcode(status)
-            del self._groups[part.name]
+            with self._lock:
+                del self._groups[part.name]
             took_s, spent_s = time.monotonic() - began, used.ru_utime + used.ru_stime
             return Outcome(part, None if is_late.is_set() else process.returncode, took_s, spent_s, said)
 
     def _start(self, part: Part, log: IO[bytes] | None) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            part.build_command(self._arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={**os.environ, **part.environment}, cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
-        self._groups[part.name] = process.pid
+        with self._lock:
+            if self._is_ending:
+                raise SystemExit
+            process = subprocess.Popen(
+                part.build_command(self._arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **part.environment}, cwd=ROOT, start_new_session=True,
+            )  # fmt: skip
+            self._groups[part.name] = process.pid
         return process
 
     def _collect(self) -> None:

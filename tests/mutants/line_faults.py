@@ -325,8 +325,8 @@ PASS_FAULTS: Final = (
     Fault(
         "the environment wins over a library that was initialized",
         "client/ranks.py",
-        "several = [each for each in found if each.world > 1]",
-        "several = [each for each in found if each.world > 99]",
+        "found = [each for each in found if each[2] > 1]",
+        "found = [each for each in found if each[2] > 99]",
         "initialized_for_several",
     ),
 )
