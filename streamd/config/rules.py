@@ -138,7 +138,7 @@ def _list_file_rules(stream: StreamConfig, name: str, image: ImageConfig) -> Ite
         yield (*place, "from"), f"found {text!r}; a pattern has {{dir}}, {{stem}} and {{name}} of the sample's own file"
     if image.is_pattern and kind != "tar" and not is_malformed and (text.startswith("/") or ".." in rest.split("/")):
         yield (*place, "from"), f"found {text!r}; a pattern is relative to root: set root to the folder of these files"
-    if bool(text) and not image.is_pattern and kind in PICTURE_KINDS:
+    if text and not image.is_pattern and kind in PICTURE_KINDS:
         yield (*place, "from"), f"a {kind} has no column {text!r}; use a pattern, such as masks/{{stem}}.png"
     if image.root is not None and not image.is_pattern and kind != "table":
         yield (*place, "root"), "is for patterns and columns of file names; remove it"

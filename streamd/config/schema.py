@@ -307,7 +307,7 @@ class Config(ConfigModel):
         )
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields that identities are expected of streams that there are."""
+        """Yields the streams of `expect` that do not exist."""
         for name in self.expect or ():
             if name not in self.streams:
                 yield ("expect", name), f"there is no such stream{suggest_name(name, self.streams)}"

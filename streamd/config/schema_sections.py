@@ -127,7 +127,7 @@ class LabelConfig(ConfigModel):
                 yield name, value
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields which keys go with which type."""
+        """Yields the keys that do not go with the type, and those that it lacks."""
         for key, written in _BOX_KEYS.items():
             if key in self.model_fields_set and key not in _KEYS_OF_TYPE.get(self.type, ()):
                 yield (written,), f"does not belong to a label of type {self.type}; remove it, or change the type"
@@ -160,7 +160,7 @@ class ShuffleConfig(ConfigModel):
     that a worker keeps in memory."""
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields which keys go with which kind."""
+        """Yields the keys that do not go with the kind."""
         for key in ("chunk", "buffer"):
             if key in self.model_fields_set and self.kind != "chunk":
                 yield (key,), f"belongs to kind chunk, but kind is {self.kind}; {_LEAVE}"
@@ -255,7 +255,7 @@ class ExpectConfig(ConfigModel):
     """The identity of the pixels: of image, transform and the installed decoders."""
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields that one of the two is needed."""
+        """Yields a sentence if neither of the two is given."""
         if self.order is None and self.pixels is None:
             yield (), "expects nothing: give order and pixels, as `streamd check` prints them, or remove it"
 
@@ -280,7 +280,7 @@ class EngineConfig(ConfigModel):
     """For kind ray: the runtime environment of the actors, as Ray takes it."""
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields that all keys but the kind are for ray; the first is told, since they all have to go."""
+        """Yields the first key that is for ray where the kind is another; one is told, since all have to go."""
         keys = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) is not None]
         for key in keys[:1]:
             if self.kind != "ray":
@@ -385,7 +385,7 @@ class ImageConfig(ConfigModel):
         return str((self.root or self._base) / Path(self.source or "").expanduser())
 
     def list_rules(self) -> Iterator[BrokenRule]:
-        """Yields which keys follow from `like`, and which go with which mode and dtype."""
+        """Yields the keys that follow from `like`, and those that do not go with the mode or the dtype."""
         given, most = self.model_fields_set, _MOST_OF_TYPE.get(self.dtype)
         if self.like is not None:
             for key in ("resize", "scale", "ratio", "views", "frames"):

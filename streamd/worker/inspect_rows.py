@@ -338,41 +338,45 @@ def draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
     It is empty if nothing can be seen, and if the sample is gone or is no longer the listed one.
     """
     try:
-        # A row of an array; images that are cropped at random show their middle.
-        if reader.manifest.arrays is not None:
-            images, ids = reader.spec.images, np.array([sample_id])
-            rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
-            if reader.store is None or not reader.store.gather(ids, rows, {name: [None] for name in images})[0][0]:
-                return b""
-            pixels, spec = next(iter(rows.values()))[0], reader.spec.image
-            picture = build_pil_image(build_shown_pixels(pixels[0] if spec.pictures else pixels, spec))
-        # A file: the first image stands for the sample, and its first frame for a clip.
-        else:
-            data = reader.read_sample(sample_id)
-            while isinstance(data, tuple):
-                data = data[0]
-            if not isinstance(data, bytes):
-                return b""
-            picture = ImageOps.exif_transpose(_decode_sound_part(data))
-        picture.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
-        file = BytesIO()
-        picture.convert("RGB").save(file, "JPEG", quality=_THUMBNAIL_QUALITY)
-        return file.getvalue()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they concern damage, which is expected
+            return _draw_sound_part(reader, sample_id)
     except Exception:  # noqa: BLE001 - a damaged file may raise anything
         return b""
 
 
+def _draw_sound_part(reader: StreamReader, sample_id: int) -> bytes:
+    # A row of an array; images that are cropped at random show their middle.
+    if reader.manifest.arrays is not None:
+        images, ids = reader.spec.images, np.array([sample_id])
+        rows = {name: np.empty((1, *image.shape), image.dtype) for name, image in images.items()}
+        if reader.store is None or not reader.store.gather(ids, rows, {name: [None] for name in images})[0][0]:
+            return b""
+        pixels, spec = next(iter(rows.values()))[0], reader.spec.image
+        picture = build_pil_image(build_shown_pixels(pixels[0] if spec.pictures else pixels, spec))
+    # A file: the first image stands for the sample, and its first frame for a clip.
+    else:
+        data = reader.read_sample(sample_id)
+        while isinstance(data, tuple):
+            data = data[0]
+        if not isinstance(data, bytes):
+            return b""
+        picture = ImageOps.exif_transpose(_decode_sound_part(data))
+    picture.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
+    file = BytesIO()
+    picture.convert("RGB").save(file, "JPEG", quality=_THUMBNAIL_QUALITY)
+    return file.getvalue()
+
+
 def _decode_sound_part(data: bytes) -> Image.Image:
     """Decodes what is left of an image, at a reduced scale if it is large. Nothing else is decoded meanwhile."""
-    # Only here is the switch on: pixels of batches would be invented. Its warnings concern damage, which is expected.
+    # Only here is the switch on: pixels of batches would be invented.
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            encoded = Image.open(BytesIO(data), formats=(detect_format(data),))
-            # A large JPEG is decoded at a reduced scale, still at least twice as large as the thumbnail.
-            encoded.draft("RGB", (2 * _THUMBNAIL_PIXELS, 2 * _THUMBNAIL_PIXELS))
-            encoded.load()
-            return encoded
+        encoded = Image.open(BytesIO(data), formats=(detect_format(data),))
+        # A large JPEG is decoded at a reduced scale, still at least twice as large as the thumbnail.
+        encoded.draft("RGB", (2 * _THUMBNAIL_PIXELS, 2 * _THUMBNAIL_PIXELS))
+        encoded.load()
+        return encoded
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False

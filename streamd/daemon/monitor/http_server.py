@@ -155,8 +155,7 @@ class LiveFeed:
             snapshot, streams = take_snapshot(self.daemon), self.daemon.streams
             status = self._last_status = snapshot.status
             self._last_status_s = now_s
-            self._whole_event = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
-            self._discreet_event = self._whole_event
+            whole = discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
             # The reasons why streams are stopped or failed name files. Nearly always there is none to redact, and one
             # encoding serves both kinds of requests.
             if any(each.stopped or each.failed for each in status.streams):
@@ -165,7 +164,8 @@ class LiveFeed:
                     for each in status.streams
                 )
                 snapshot = replace(snapshot, status=replace(status, streams=redacted))
-                self._discreet_event = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+                discreet = _encode_event(build_dashboard_view(before, snapshot, streams, self._host))
+            self._whole_event, self._discreet_event = whole, discreet
         return self._whole_event if is_full else self._discreet_event
 
 

@@ -74,7 +74,7 @@ class MetricSpec:
                 family.add_metric(labels, list(zip(_BUCKET_BOUNDS, counts, strict=True)), value.total_s)
             elif value is not None:
                 family.add_metric(labels, {} if self.kind == "info" else value)
-        metric: Metric = family  # without what each kind of its own takes for values
+        metric: Metric = family  # each kind takes values of another type, which its base does not name
         return metric
 
 
@@ -86,7 +86,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)  # with slots, Python 3.11 cannot make one of a subscripted class
 class _Subjects(Generic[Subject]):
-    """What metrics are about: the labels, and the values of these with each subject; None where there are no such."""
+    """What metrics are about: the labels, and each subject with its values of these; None if there is no such thing."""
 
     labels: Sequence[str]
     list_all: Callable[[MonitorSnapshot], Iterable[tuple[Sequence[str], Subject]] | None]

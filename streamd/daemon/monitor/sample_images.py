@@ -197,11 +197,11 @@ class ThumbnailCache:
                 try:
                     async with asyncio.timeout(THUMBNAIL_S):
                         picture = await worker.run_task(DrawThumbnail(0, key.sample_id))
-                except TimeoutError:
+                # It takes too long, or the list was replaced or its folder is gone: the next sample gets a process of
+                # its own.
+                except (TimeoutError, StreamdError):
                     if not await self._end_process(sample_list, worker):
                         break
-                except StreamdError:
-                    pass  # the list was replaced or its folder is gone: nothing can be drawn
                 self._pictures_by_key[key] = picture if isinstance(picture, bytes) else b""
         finally:
             # Also reached when the request is cancelled. The caller holds the list's lock until the process has ended
