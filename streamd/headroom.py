@@ -27,21 +27,17 @@ TrainerStep = Callable[[Batch], Any]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Takes a stream's place: repeats the batches `held` in epochs of `steps_left`.
+    """Takes a stream's place: repeats the batches `held` in epochs of `steps`, without end if `epochs_wanted` is None.
 
-    Each call of `epochs()` begins a whole epoch and yields `epochs_left` of them, or endlessly many if that is None.
-    Labels, weights, ids, bad rows and tokens are those of the held batches; `epoch` and `index` are counted anew. Held
-    batches have no position in the stream and no receipts, so what concerns these does nothing.
+    Labels, weights, ids, bad rows and tokens are those of the held batches; `epoch` and `index` are counted anew.
     """
 
     held: Sequence[Batch]
-    steps_left: int
-    epochs_left: int | None = None
+    steps: int
+    epochs_wanted: int | None = None
     rank: int = 0
     world: int = 1
     receipts: tuple[Receipt, ...] = ()
-    epoch: int = 0
-    token: str = ""
 
     @property
     def spec(self) -> StreamSpec:
@@ -49,7 +45,7 @@ class Replay:
 
     def __len__(self) -> int:
         """The number of steps of a whole epoch, the same as the stream's."""
-        return self.steps_left
+        return self.steps
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterates over all batches of all epochs."""
@@ -58,9 +54,24 @@ class Replay:
     def epochs(self, *, anew: bool = False, convert: Callable[[Batch], Any] | None = None) -> Iterator[Iterator[Any]]:
         """Returns an iterator that yields one iterator for each epoch; held batches are the same ones `anew` or not."""
         del anew
-        numbers = itertools.count() if self.epochs_left is None else range(self.epochs_left)
+        numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         passes = map(self._replay_epoch, numbers)
         return passes if convert is None else (map(convert, batches) for batches in passes)
+
+    @property
+    def epoch(self) -> int:
+        """Always 0: held batches have no position."""
+        return 0
+
+    @property
+    def steps_left(self) -> int:
+        """The steps of a whole epoch, since each call of `epochs()` begins one."""
+        return self.steps
+
+    @property
+    def epochs_left(self) -> int | None:
+        """The number of epochs that each call of `epochs()` yields; None without end."""
+        return self.epochs_wanted
 
     def end_epoch(self, limit_s: float | None = None) -> bool:
         """Does nothing: held batches have no receipts."""
@@ -76,13 +87,25 @@ class Replay:
         """Raises StreamdError: held batches have no connection to the daemon, which knows the files."""
         raise StreamdError("held batches have no file names: get them with  client.names(STREAM, sample_ids)")
 
-    def seek(self, *place: object, after: Literal["step", "epoch"] = "step") -> None:
+    @property
+    def token(self) -> str:
+        """Always "": held batches have no position."""
+        return ""
+
+    def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Does nothing: held batches have no position."""
 
-    advance_to_epoch = rewind = return_to = seek
+    def advance_to_epoch(self, epoch: int) -> None:
+        """Does nothing: held batches have no position."""
+
+    def rewind(self) -> None:
+        """Does nothing: held batches have no position."""
+
+    def return_to(self, token: str) -> None:
+        """Does nothing: held batches have no position."""
 
     def _replay_epoch(self, epoch: int) -> Iterator[Batch]:
-        again = itertools.islice(itertools.cycle(self.held), self.steps_left)
+        again = itertools.islice(itertools.cycle(self.held), self.steps)
         return (replace(batch, epoch=epoch, index=index) for index, batch in enumerate(again))
 
 

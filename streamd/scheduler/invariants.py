@@ -391,7 +391,8 @@ class InvariantChecker:
 
     def _record_credit(self, account: _SessionRecord, credit: int) -> None:
         # Checked credit by credit: a session of the daemon's own user may take afterwards what this one had to leave.
-        has_grown, account.credit = credit > account.credit, credit
+        # A credit within what the session holds already takes no memory.
+        has_grown, account.credit = credit > max(account.credit, account.count_leases()), credit
         if not has_grown:
             return
         self._grown_count += 1

@@ -341,3 +341,20 @@ def test_denied_slots_are_tried_again_while_ranks_hold_their_batches() -> None:
         world.grant(one, number + 5)
     world.run()
     assert [one.taken for one in ranks] == [one.batches_of_all(30) for one in ranks]
+
+
+def test_a_credit_that_grows_within_what_its_session_holds_breaks_no_rule() -> None:
+    """The others leave as they came: whoever held its batches before they took its credit gets some of it back."""
+    world = World(train(300), train(100, name="big", slot_bytes=2 * MIB), memory=28 * MIB, workers=1)
+    holder = world.subscribe(credit=8, user=1002)
+    while len(holder.held) < 8:
+        world.produce()
+    own, large = world.subscribe(credit=8), world.subscribe("big", credit=4, user=1002)
+    shrunk = holder.credit
+    late = world.subscribe(credit=3)
+    for trainer in (late, large):
+        if trainer.open:
+            world.end(trainer, lost=False)
+
+    assert shrunk < holder.credit <= len(holder.held)
+    assert own.open
