@@ -29,7 +29,7 @@ from typing import IO, Final, NoReturn
 ROOT: Final = Path(__file__).resolve().parents[1]
 PYTHON: Final = ".venv/bin/python"
 PYTEST: Final = f"env PYTHONPATH=tests {PYTHON} -m pytest -p ci_plugin"
-CORES: Final = os.cpu_count() or 1
+CORES: Final = len(os.sched_getaffinity(0))  # those that this process may use
 _SLOWNESS: Final = """
 import time
 before = time.process_time()
@@ -213,6 +213,13 @@ class Checks:
         finally:
             with self._lock:
                 self._is_ending = True
+                for group in self._groups.values():
+                    _end_group(group, signal.SIGINT)  # as Ctrl-C would: pytest ends what its tests have started
+            deadline_s = time.monotonic() + _GRACE_S
+            while self._running and time.monotonic() < deadline_s:
+                with contextlib.suppress(queue.Empty):
+                    del self._running[self._ended.get(timeout=max(0.0, deadline_s - time.monotonic())).part.name]
+            with self._lock:
                 for group in self._groups.values():
                     _end_group(group, signal.SIGKILL)
 

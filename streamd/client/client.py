@@ -337,7 +337,7 @@ class Client:
                 stream.set_fatal_error(self._daemon_error)
         return stream
 
-    def fail_after_daemon_exit(self, error: StreamdError) -> None:
+    def _fail_all_streams(self, error: StreamdError) -> None:
         """Makes every present and later wait raise `error`: no daemon will answer at this endpoint again.
 
         Called in any thread.
@@ -350,7 +350,7 @@ class Client:
     def close(self) -> None:
         """Closes every stream opened through this client. Later requests raise ClosedError."""
         self._closed = True
-        # Streams are closed outside the lock: closing joins an I/O thread, and `fail_after_daemon_exit` must not wait.
+        # Streams are closed outside the lock: closing joins an I/O thread, and `_fail_all_streams` must not wait.
         with self._streams_lock:
             streams = list(self._streams)
             self._streams.clear()

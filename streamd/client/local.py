@@ -171,9 +171,9 @@ class _LocalDaemon:
         self._answer = b""
         self._has_answered = threading.Event()  # it is ready, or has ended
         self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last one may still be incomplete
-        # Guards `_client` and `_end_error`: the client is told of the end once, whichever of them is set first.
+        # Guards `_fail_client` and `_end_error`: the client is told of the end once, whichever of them is set first.
         self._lock = threading.Lock()
-        self._client: Callable[[], LocalClient | None] = lambda: None
+        self._fail_client: Callable[[], Callable[[StreamdError], None] | None] = lambda: None
         self._end_error: ConnectError | None = None
         self._thread = threading.Thread(target=self._watch_process, name="streamd-private", daemon=True)
         self._thread.start()
@@ -192,12 +192,12 @@ class _LocalDaemon:
             or f"the private daemon ended {self._describe_end()}"
         )
 
-    def set_client_to_notify(self, client: LocalClient) -> None:
-        """Makes `client` fail its waits when the daemon ends, at once if it has ended already."""
+    def set_client_to_notify(self, fail: Callable[[StreamdError], None]) -> None:
+        """Calls a client's method `fail` when the daemon ends, at once if it has ended already."""
         with self._lock:
-            self._client = weakref.ref(client)
+            self._fail_client = weakref.WeakMethod(fail)
             if self._end_error is not None:
-                client.fail_after_daemon_exit(self._end_error)
+                fail(self._end_error)
 
     def stop(self) -> None:
         """Ends the daemon; kills it if it has not ended after `LOCAL_STOP_S`.
@@ -250,9 +250,9 @@ class _LocalDaemon:
         )
         with self._lock:
             self._end_error = ConnectError(self._request.endpoint, why)
-            client = self._client()
-        if client is not None:
-            client.fail_after_daemon_exit(self._end_error)
+            fail = self._fail_client()
+        if fail is not None:
+            fail(self._end_error)
         self._has_answered.set()
 
     def _read_output(self, descriptor: int) -> bool:
@@ -293,7 +293,7 @@ class LocalClient(Client):
         super().__init__(request.endpoint, timeout_s, patience_s)
         self.pid = daemon.pid
         self._stop_daemon = weakref.finalize(self, daemon.stop)
-        daemon.set_client_to_notify(self)
+        daemon.set_client_to_notify(self._fail_all_streams)
 
     def close(self) -> None:
         """Closes every stream opened through this client, and ends the daemon."""

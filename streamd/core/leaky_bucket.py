@@ -50,7 +50,7 @@ class TimeShares:
         self._most_buckets = _LEAST_BUCKETS  # with more of them, those that are empty are dropped
 
     def charge(self, user: int, cost_s: float, now_s: float) -> float:
-        """Charges a user for work that took `cost_s` seconds of processor time; returns as `get_pause_s`."""
+        """Charges a user for `cost_s` seconds of processor time; returns its pause, as `get_pause_s` does."""
         if user == self._own_user:
             return 0.0
         charge_s = min(max(0.0, cost_s), self._most_charge_s)

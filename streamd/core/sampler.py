@@ -276,8 +276,8 @@ def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, see
     begins = buffers * span - behind * lacking
     sizes = np.full(positions.size, span, dtype=np.int64)
     for odd in {short_buffer, last_buffer}:
-        begin = odd * span - (lacking if odd > short_buffer else 0)
-        sizes[buffers == odd] = min((odd + 1) * span - lacking, samples) - begin
+        odd_begin = odd * span - (lacking if odd > short_buffer else 0)
+        sizes[buffers == odd] = min((odd + 1) * span - lacking, samples) - odd_begin
     # Each buffer is shuffled. Its number alone would give buffers related keys, so it is scrambled first. All buffers
     # of one size are done at once; there are at most three sizes, and one in nearly all batches.
     base = derive_epoch_keys(seed, epoch, "buffers")
@@ -292,8 +292,8 @@ def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, see
     # The samples at these places in the row of chunks. The short chunk is the last one of the stored order. Without it
     # all chunks of the row begin at multiples of `chunk`, and their numbers are shuffled among themselves.
     begin = short * chunk
-    behind = places >= begin + rest
-    in_whole = places - behind * rest
+    is_after_short = places >= begin + rest
+    in_whole = places - is_after_short * rest
     numbers = np.minimum(in_whole // chunk, whole - 1)  # the short chunk may come behind them all
     keys = derive_epoch_keys(seed, epoch, "chunks")
     # Many samples share a chunk. If the places lie close together, each chunk is computed once instead of once for each
@@ -304,7 +304,7 @@ def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, see
     else:
         shuffled = permute_positions(np.arange(first, last + 1, dtype=np.int64), whole, keys)[numbers - first]
     ids: Ids = shuffled * chunk + in_whole - numbers * chunk
-    is_short = (places >= begin) & ~behind
+    is_short = (places >= begin) & ~is_after_short
     ids[is_short] = places[is_short] - begin + whole * chunk
     return ids
 

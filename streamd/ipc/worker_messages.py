@@ -203,9 +203,9 @@ class TaskDone(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A part of the encoded result of a SideTask, which may be larger than a record.
+    """A part of the encoded result of a SideTask.
 
-    It is for a `GroupResult`: a mask has up to 65,536 class numbers.
+    A `GroupResult` may be larger than a record: a mask has up to 65,536 class numbers.
     """
 
     part: bytes
@@ -289,7 +289,8 @@ def encode_command(command: WorkerCommand) -> bytes:
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
         case OpenStream() | InspectRows() | AddUpDigest() | DrawThumbnail():
             record = bytes([_KINDS[type(command)]]) + msgspec.msgpack.encode(command)
-            # A worker would die of a record that is too large to be read, and so would the next one.
+            # A worker would die of a record that is too large to be read, and so would the next one. A digest's piece
+            # is none: it has at most MAX_SEGMENTS segments.
             if isinstance(command, OpenStream) and len(record) > MAX_RECORD_BYTES:
                 spec = command.spec
                 raise ConfigError(

@@ -81,7 +81,7 @@ class _CreditRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Occupancy:
-    """The running sessions, what is held of `ended` ones in no credit of these, and how memory is divided."""
+    """The running sessions, what is held of `ended` ones beside their credits, and how memory is divided."""
 
     shares: MemoryShares
     sessions: Sequence[ScheduledSession]

@@ -15,8 +15,9 @@ class Subscribed:
     """A trainer subscribes to a stream from `cursor` on, for `epochs` epochs in total; None: without end.
 
     `live`: the session begins where the others are instead, and `epochs` counts from there. `together`: nothing is sent
-    before this many sessions of the stream exist. `earlier`: ended sessions of the same trainer, of which it still
-    holds batches. `resuming`: the trainer goes on with a session that it had. `user` is the uid of its process.
+    before this many sessions of the stream exist. `earlier`: ended sessions of which the trainer says that it still
+    holds batches; they may be unknown, or another user's. `resuming`: the trainer goes on with a session that it had.
+    `user` is the uid of its process.
     """
 
     session: int

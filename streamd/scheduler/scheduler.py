@@ -477,7 +477,8 @@ class LeaseManager:
             actions += self.release_leases(LeaseReleased(number, tuple(sorted(over))))
         if session is not None:
             self._cache_or_discard_batches_of(session)
-            self._grow_credits(actions)
+            if ended is None or kept is None:  # otherwise `release_leases` has let credits grow
+                self._grow_credits(actions)
         return actions
 
     def retire_session(self, number: int) -> ScheduledSession | None:
@@ -494,7 +495,7 @@ class LeaseManager:
         return session
 
     def list_uncounted_holdings(self, except_for: Container[int] = ()) -> list[SlotHolding]:
-        """Returns what trainers hold of ended sessions in no running session's credit, but of those `except_for`."""
+        """Returns what is held of ended sessions that count in no running session's credit, less `except_for`."""
         return [
             SlotHolding(each.user, each.slot_bytes, len(each.leases))
             for number, each in self.ended_sessions.items()

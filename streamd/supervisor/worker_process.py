@@ -567,7 +567,7 @@ class _SideProcess(WorkerProcess[SideTask]):
         """Kills a worker that reports what no sound one does, which counts as a death over its task."""
         try:
             return super()._receive_reports()
-        except ProtocolError:
+        except (ProtocolError, LookupError):  # damage, or a number of nothing that it was sent
             self.kill_waiting_process()
             return False
 
@@ -669,6 +669,7 @@ class RestartingWorker(Generic[ResultT]):
             match report:
                 case StreamOpenFailed(number, reason) if not self._answer.done():
                     name = self._streams[number].spec.name
+                    self._unopened.discard(number)  # a later task may open it, and its result is the answer then
                     self._answer.set_exception(ConfigError(format_open_failure(name, reason)))
                 # A stream whose data were away when it was opened is reported again by the task that has opened it.
                 case StreamReady(number) if number in self._unopened:
@@ -681,6 +682,6 @@ class RestartingWorker(Generic[ResultT]):
                     self._parts.append(part)
                     if is_last:
                         result = join_result(self._parts, self._decoder)
-                        worker.remove_finished_task(AddUpDigest.number)
+                        worker.remove_finished_task(AddUpDigest.number)  # which is that of every such task
                         if not self._answer.done():
                             self._answer.set_result(result)

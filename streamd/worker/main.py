@@ -97,6 +97,8 @@ class Worker:
         self._cache_publisher = CachePublisher()
         self._pending_reports: list[bytes] = []  # encoded reports, sent together
         self._told_fits: set[tuple[int, str, LabelFit]] = set()
+        # Relative to the daemon's: a fixed one may be above this process's own, and raising it takes a privilege.
+        self._digest_niceness = os.getpriority(os.PRIO_PROCESS, 0) + DIGEST_NICENESS - HELPER_NICENESS
         self._arrived = asyncio.Event()
         self._ended = False
         self._failure: BaseException | None = None
@@ -197,7 +199,7 @@ class Worker:
         result: Any
         match task:
             case AddUpDigest(piece):
-                os.setpriority(os.PRIO_PROCESS, 0, DIGEST_NICENESS)
+                os.setpriority(os.PRIO_PROCESS, 0, self._digest_niceness)
                 began_s = time.thread_time()
                 result = compute_piece_lanes(piece), time.thread_time() - began_s
             case InspectRows() | DrawThumbnail():

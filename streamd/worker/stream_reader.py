@@ -42,8 +42,6 @@ from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.worker.array_records import ArrayRecords, compute_manifest_pixel_id, needs_records
 from streamd.worker.transforms import TriedTransform, ignore_trial_report, open_transform
 
-# --- Reads the files of samples that have several images: the sample's own file, and those beside it.
-
 ImageBytes = bytes | tuple[bytes, ...]  # the file of one image, or the files of a clip's frames
 SampleBytes = tuple[ImageBytes, ...]  # the files of one sample, in the order of the stream's images
 SharedFrames = dict[tuple[str, int], bytes]  # the files of frames that were read, by image and number of the file

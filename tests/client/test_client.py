@@ -345,7 +345,7 @@ def test_a_request_to_a_daemon_that_has_ended_for_good_stops_waiting(
 ) -> None:
     monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
     nobody = Client(f"ipc://{tmp_path}/nobody", 1e6, None)
-    gone = threading.Timer(0.05, nobody.fail_after_daemon_exit, [ConnectError(nobody.endpoint, "it was killed")])
+    gone = threading.Timer(0.05, nobody._fail_all_streams, [ConnectError(nobody.endpoint, "it was killed")])
     gone.start()
     with pytest.raises(ConnectError, match="it was killed"):
         nobody.status()

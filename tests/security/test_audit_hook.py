@@ -28,6 +28,7 @@ class Watched:
     watch: Watch
     read: dict[str, Any]
     token: str
+    pool_workers: int
     exposed: bytes
 
 
@@ -81,7 +82,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         )
         assert daemon.terminate() == 0
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
-    return Watched(seen, told["read"], token, exposed)
+    return Watched(seen, told["read"], token, len(workers), exposed)
+
+
+@pytest.mark.long
+def test_the_worker_that_draws_thumbnails_was_watched_too(watched: Watched) -> None:
+    assert watched.watch.list_commands().count("-m streamd.worker ") > watched.pool_workers
 
 
 @pytest.mark.long

@@ -131,7 +131,7 @@ class DigestWorker:
             reason = f"it has not answered for {DIGEST_ANSWER_S:g} s"
         # The host may have no room for a process, or for the thread with which asyncio waits for its end.
         except (OSError, RuntimeError) as error:
-            reason = str(error)
+            reason = getattr(error, "strerror", None) or str(error)
         log.warning(
             "daemon.no_digest_process",
             f"no process computes the digests of other users ({reason}); the daemon computes them itself for "

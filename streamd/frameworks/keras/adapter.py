@@ -206,8 +206,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """Iterates over copies of the batches of one pass, as the model receives them: see `fit_data`.
 
         `fit` then continues after it, or where it was if loops evaluate. `sample_ids`, `labels` and `names()` do not
-        change. Raises ConfigError while one of Keras's methods reads the stream, and when
-        the subscription has no epoch left.
+        change. Raises ConfigError while one of Keras's methods reads the stream, and when the subscription has no
+        epoch left.
         """
         self.reader.check_not_in_use("a loop over fit_data", find_running_keras_methods())
         self._return_batch_ahead()

@@ -284,7 +284,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _resume_from_state(self, saved: SavedState) -> None:
         """Restores a state, moves the stream to its position, and says on stderr where the training continues."""
-        # Creates all variables that Keras would create in its first step, as Keras does on other backends.
+        # Creates all variables that Keras would create in its first step. Keras does so itself on all backends but
+        # TensorFlow.
         self.model._symbolic_build(data_batch=self._data.build_example_arrays())  # noqa: SLF001 - as above
         self._restore_state(saved)
         content, place = saved.content, TrainingPlace(**saved.content["place"])

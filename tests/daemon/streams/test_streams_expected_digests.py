@@ -66,6 +66,26 @@ async def computing() -> AsyncIterator[ExpectedDigests]:
         await digests.close()
 
 
+async def test_what_the_worker_computes_no_thread_of_the_daemon_computes(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = expected_digests._compute_piece
+    asked: list[DigestPiece] = []
+
+    async def answer(_worker: DigestWorker, piece: DigestPiece) -> Any:
+        asked.append(piece)
+        return compute(piece)
+
+    def refuse(_piece: DigestPiece) -> None:
+        raise AssertionError("the daemon's own thread computes")
+
+    monkeypatch.setattr(DigestWorker, "compute_piece", answer)
+    monkeypatch.setattr(expected_digests, "_compute_piece", refuse)
+    async with computing() as expected:
+        assert await expected.compute_digest(stream, whole_epoch(0), user=1) == tallied(stream, 0)
+    assert asked
+
+
 @pytest.fixture
 def expected() -> Iterator[ExpectedDigests]:
     digests = ExpectedDigests(OWN)
