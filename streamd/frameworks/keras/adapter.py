@@ -427,6 +427,20 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         iterator = asking() if asking is not None else None
         return self._own_settings if iterator is None else self._settings_by_iterator.get(iterator, self._own_settings)
 
+    @property
+    def batch_size(self) -> int:
+        return self.stream.spec.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool:
+        return self.partial_batch_size is not None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        spec = self.stream.spec
+        left = spec.samples % spec.batch_size
+        return left if left and spec.remainder == "keep" else None
+
     def _find_batch_row_counts(self) -> set[int]:
         """Returns the row counts of batches that are certain to come; a rank's last batch may be dropped."""
         spec = self.stream.spec

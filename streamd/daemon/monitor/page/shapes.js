@@ -25,8 +25,8 @@
  * }} Stream
  *
  * Epochs count from 0; trainers of a stream with the same `cohort` share each decode; `left_s` is of this epoch,
- * `lag_steps` in batches of the stream behind the furthest, the verdict that of the last epoch. `own_step` is the
- * trainer's.
+ * `lag_steps` in batches of the stream behind the furthest, the verdict that of the last epoch. `own_step` is its
+ * own.
  * @typedef {{session: number, stream: string, rank: number, world: number, cohort: number | null, epoch: number,
  *   epochs: number | null, own_step: number, own_steps: number, batch_size: number, name: string, pid: number,
  *   credit: number, held: number, doing: string,
