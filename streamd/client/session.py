@@ -136,7 +136,7 @@ class ClientSession:
         return self._header.boot, self._header.session
 
     @property
-    def next_subscription(self) -> Subscribe:
+    def subscription_to_reconnect(self) -> Subscribe:
         """The subscription for the next connection: once a batch has arrived, it no longer waits for other sessions."""
         return replace(self.subscription, together=0) if self._expected else self.subscription
 
@@ -178,7 +178,7 @@ class ClientSession:
     def handle_opened(self, cursor: Cursor, now_s: float) -> list[ClientAction]:
         """Subscribes on a new socket; `cursor` is the position after the last batch that the loop took."""
         # Counters of deliveries and leases belong to a connection, so each one starts from zero on both sides.
-        subscription = self.subscription = self.next_subscription
+        subscription = self.subscription = self.subscription_to_reconnect
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = EMPTY_HEADER, 0
         self._released, self._retired, self._released_total = [], [], 0

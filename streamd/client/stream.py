@@ -187,7 +187,7 @@ class Stream:
         self._is_interrupted = True
         self._finalizer.detach()
         self._io_thread.stop()
-        self._subscription = self._session.next_subscription
+        self._subscription = self._session.subscription_to_reconnect
         self._set_start_position(place)
         self._open_session(is_running=True)
         self._is_interrupted = False

@@ -120,7 +120,7 @@ class MemoryShares:
         by_memory = (self.total - sum_holdings(others)).count_fitting_batches(slot_bytes)
         beyond_first = self.total - self.kept - sum_beyond_first(others)
         if not self.is_divided_for(user):
-            return CreditBounds(by_memory, _count_beyond_first(beyond_first, slot_bytes), by_memory)
+            return CreditBounds(by_memory, _compute_credit_within(beyond_first, slot_bytes), by_memory)
         # The share is divided in the same way: stopped trainers of a user do not keep that user's other trainers out.
         share = self.compute_user_share(user, others)
         mine = [each for each in others if each.user == user and each.slots]
@@ -128,7 +128,7 @@ class MemoryShares:
         left = self.compute_left_to_user(user, others).count_fitting_batches(slot_bytes)
         room = (share - sum_holdings(mine)).count_fitting_batches(slot_bytes)
         first = 0 if mine else min(MIN_CREDIT, left)
-        return CreditBounds(by_memory, _count_beyond_first(beyond_first, slot_bytes), max(room, first, already_held))
+        return CreditBounds(by_memory, _compute_credit_within(beyond_first, slot_bytes), max(room, first, already_held))
 
     def compute_left_to_user(self, user: int, holdings: Sequence[SlotHolding]) -> MemoryRoom:
         """Returns what all others leave to the user; the daemon's own user counts with what is kept for it at least."""
@@ -155,7 +155,7 @@ class MemoryShares:
         return MemoryRoom(slots * self.largest_slot_bytes, slots)
 
 
-def _count_beyond_first(room: MemoryRoom, slot_bytes: int) -> int:
+def _compute_credit_within(room: MemoryRoom, slot_bytes: int) -> int:
     """Returns how many batches a session may have that takes those beyond the first ones out of `room`."""
     return MIN_CREDIT + max(0, room.count_fitting_batches(slot_bytes))
 

@@ -225,14 +225,14 @@ class OutputHandler(logging.Handler):
         self._max_events, self._span_s, self._clock = max_events, span_s, clock
         # When the span of an event began, and how many there were in it. It needs no bound: only the program itself
         # names events, and they are few.
-        self._spans: dict[str, tuple[float, int]] = {}
+        self._counted_spans: dict[str, tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s, event = self._clock(), event_name(record)
-        self._end_spans(now_s)
+        self._log_held_repetitions(now_s)
         if event not in NEVER_SUPPRESSED:
-            began_s, earlier = self._spans.get(event, (now_s, 0))
-            self._spans[event] = began_s, earlier + 1
+            began_s, earlier = self._counted_spans.get(event, (now_s, 0))
+            self._counted_spans[event] = began_s, earlier + 1
             # The first one too many: on the event loop of this thread, a timer ends the span. Without a loop, the count
             # is logged with the next event, or when the handler closes.
             if earlier == self._max_events:
@@ -247,19 +247,19 @@ class OutputHandler(logging.Handler):
         """Logs what is counted up to this time. For a timer, which may fire slightly before it."""
         self.acquire()  # the lock that the logging library takes around `emit`
         try:
-            self._end_spans(max(self._clock(), span_end_s))
+            self._log_held_repetitions(max(self._clock(), span_end_s))
         finally:
             self.release()
 
     def close(self) -> None:
-        self._end_spans(math.inf)
+        self._log_held_repetitions(math.inf)
         super().close()
 
-    def _end_spans(self, now_s: float) -> None:
+    def _log_held_repetitions(self, now_s: float) -> None:
         """Ends the spans that are over at `now_s`, and logs for each how many of its events were not logged."""
-        for event, (began_s, count) in [*self._spans.items()]:
+        for event, (began_s, count) in [*self._counted_spans.items()]:
             if now_s >= began_s + self._span_s:
-                del self._spans[event]
+                del self._counted_spans[event]
                 if count > self._max_events:
                     text = "an event was repeated so often that some repetitions were not logged"
                     self._write_record(_build_warning("log.held", text, of=event, count=count - self._max_events))
