@@ -45,6 +45,14 @@ def find_pid(worker: DigestWorker) -> int | None:
     return None if process is None else process.pid
 
 
+async def start_process(worker: DigestWorker) -> int:
+    """Has a piece computed, for which the process starts; returns its pid."""
+    await worker.compute_piece(build_piece())
+    pid = find_pid(worker)
+    assert pid is not None
+    return pid
+
+
 async def test_it_computes_what_this_process_would_and_says_how_long_it_took() -> None:
     async with working() as worker:
         assert find_pid(worker) is None, "without a piece there is no process"
@@ -61,9 +69,7 @@ async def test_it_computes_what_this_process_would_and_says_how_long_it_took() -
 
 async def test_signals_for_the_daemon_do_not_end_it() -> None:
     async with working() as worker:
-        await worker.compute_piece(build_piece())
-        pid = find_pid(worker)
-        assert pid is not None
+        pid = await start_process(worker)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
         assert await worker.compute_piece(build_piece(1)) is not None
@@ -74,9 +80,7 @@ async def test_a_killed_process_is_started_again_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with working() as worker:
-        await worker.compute_piece(build_piece())
-        pid = find_pid(worker)
-        assert pid is not None
+        pid = await start_process(worker)
         os.kill(pid, signal.SIGKILL)
         assert await worker.compute_piece(build_piece(1)) is None
         assert find_pid(worker) is None
@@ -90,10 +94,8 @@ async def test_a_killed_process_is_started_again_later(
 
 async def test_a_stopped_process_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with working() as worker:
-        await worker.compute_piece(build_piece())
+        pid = await start_process(worker)
         monkeypatch.setattr(expected_digests, "DIGEST_ANSWER_S", 0.05)
-        pid = find_pid(worker)
-        assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         assert await worker.compute_piece(build_piece(1)) is None
         assert find_pid(worker) is None
